@@ -1,0 +1,53 @@
+"""The error tree. Every error that genai_lab raises on purpose is a `GenaiLabError` and says four things: the argument,
+the value received, what is allowed, and what to do next.
+
+    GenaiLabError
+    ├── ArgumentError        a bad argument (also a ValueError)
+    ├── ArgumentTypeError    an argument of the wrong type (also a TypeError)
+    ├── StateError           a call that does not fit the object's state, such as use after close (also a RuntimeError)
+    ├── CapacityError        more memory, tokens or context than there is (also a RuntimeError)
+    ├── ModelFolderError     a model folder, config, checkpoint or tokenizer file that cannot be used (also a RuntimeError)
+    ├── DownloadError        the default model's weights cannot be obtained or are not what they should be (also a RuntimeError)
+    ├── TemplateError        a chat template that fails to render (also a RuntimeError)
+    └── TraceFileError       a trace file that is broken or newer than this version (also a ValueError)
+
+onnxruntime-genai raises RuntimeError for most of these; the double parents keep its scripts' `except` clauses working.
+"""
+
+from __future__ import annotations
+
+
+class GenaiLabError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class ArgumentError(GenaiLabError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class ArgumentTypeError(GenaiLabError, TypeError):
+    """An argument has the wrong type."""
+
+
+class StateError(GenaiLabError, RuntimeError):
+    """The call does not fit the object's state."""
+
+
+class CapacityError(GenaiLabError, RuntimeError):
+    """More memory, tokens or context was asked for than there is."""
+
+
+class ModelFolderError(GenaiLabError, RuntimeError):
+    """A model folder or one of its files cannot be used."""
+
+
+class DownloadError(GenaiLabError, RuntimeError):
+    """The default model's weights cannot be obtained, or are not what they should be."""
+
+
+class TemplateError(GenaiLabError, RuntimeError):
+    """A chat template failed to render."""
+
+
+class TraceFileError(GenaiLabError, ValueError):
+    """A trace file is broken, or newer than this version reads."""
