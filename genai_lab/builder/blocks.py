@@ -20,6 +20,7 @@ inputs, which is a small float product of its own (`layers.linear`). Nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +47,11 @@ class Dense:
 
     values: FloatArray  # [rows, columns]
 
+    @property
+    def num_rows(self) -> int:
+        """Output rows."""
+        return int(self.values.shape[0])
+
 
 @dataclass(frozen=True)
 class Blocks4:
@@ -55,6 +61,11 @@ class Blocks4:
     scales: FloatArray  # [rows, blocks]
     offsets: FloatArray | None  # [rows, blocks]; None when every offset is zero
 
+    @property
+    def num_rows(self) -> int:
+        """Output rows."""
+        return int(self.scales.shape[0])
+
 
 @dataclass(frozen=True)
 class Blocks8:
@@ -62,6 +73,11 @@ class Blocks8:
 
     codes: NDArray[np.uint8]  # [rows, blocks, 32]
     scales: FloatArray  # [rows, blocks]
+
+    @property
+    def num_rows(self) -> int:
+        """Output rows."""
+        return int(self.scales.shape[0])
 
 
 Weight = Dense | Blocks4 | Blocks8
@@ -132,3 +148,28 @@ def _round_to_4_bits(values: FloatArray) -> Blocks4:
 def _reciprocal(scales: FloatArray) -> FloatArray:
     """1 / scale, and 0 for a block whose weights are all alike."""
     return np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
+
+
+def take_rows(weight: Weight, order: NDArray[np.intp]) -> Weight:
+    """The weight with its output rows in another order."""
+    if isinstance(weight, Dense):
+        return Dense(weight.values[order])
+    if isinstance(weight, Blocks8):
+        return Blocks8(weight.codes[order], weight.scales[order])
+    return Blocks4(weight.codes[order], weight.scales[order], None if weight.offsets is None else weight.offsets[order])
+
+
+def stack_rows(weights: Sequence[Weight]) -> Weight:
+    """Several weights that read the same input, as one."""
+    if all(isinstance(weight, Dense) for weight in weights):
+        return Dense(np.concatenate([weight.values for weight in weights if isinstance(weight, Dense)]))
+    if all(isinstance(weight, Blocks8) for weight in weights):
+        eights = [weight for weight in weights if isinstance(weight, Blocks8)]
+        return Blocks8(np.concatenate([w.codes for w in eights]), np.concatenate([w.scales for w in eights]))
+    fours = [weight for weight in weights if isinstance(weight, Blocks4)]
+    if len(fours) != len(weights):
+        raise TypeError(f"cannot stack weights of different forms: {[type(weight).__name__ for weight in weights]}")
+    offsets = None
+    if any(w.offsets is not None for w in fours):
+        offsets = np.concatenate([np.zeros_like(w.scales) if w.offsets is None else w.offsets for w in fours])
+    return Blocks4(np.concatenate([w.codes for w in fours]), np.concatenate([w.scales for w in fours]), offsets)

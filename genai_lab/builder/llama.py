@@ -1,189 +1,206 @@
-"""The graph of a llama: embedding, layers of grouped-query attention and gated MLP, a head.
+"""The llama family: what its GGUF file must hold, and its graph.
 
-slice 1
+Receives a `Checkpoint` and an `OnnxWriter`. Returns nothing: the graph is in the writer. It does not know about files,
+configs or tokenizers.
+
+    input_ids -> embedding -> layers x [norm -> QKV -> attention -> out -> norm -> gate, up -> down] -> norm -> head -> logits
+
+The names of inputs and outputs are those that onnxruntime-genai expects. Rows of a batch may have different lengths: how
+many positions of a row are real is read from `attention_mask`, and a row's positions count from its own start.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto
 
-from genai_lab.builder import blocks
-from genai_lab.builder.blocks import Blocks4, Blocks8, Dense, FloatArray, Weight
-from genai_lab.builder.gguf_file import GgufFile, GgufTensor
+from genai_lab.builder.blocks import Weight, stack_rows, take_rows
+from genai_lab.builder.checkpoint import Checkpoint
+from genai_lab.builder.decoder_shape import DecoderShape
 from genai_lab.builder.layers import Layers
 from genai_lab.builder.onnx_file import MICROSOFT, OnnxWriter
+from genai_lab.builder.options import BuildOptions
 
-FLOAT, INT64, INT32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
+MAX_CONTEXT: Final = 1 << 20  # the rotary tables hold 4 * head_size bytes for every position
+HEAD_SIZE_STEP: Final = 16  # of GroupQueryAttention's rotary kernel on a CPU
+FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 
 
 @dataclass(frozen=True)
-class LlamaShape:
-    num_layers: int
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    intermediate_size: int
-    vocab_size: int
-    context_length: int
+class Llama:
+    """A llama's sizes and constants."""
+
+    shape: DecoderShape
     rope_base: float
     norm_epsilon: float
 
 
-def read_shape(gguf: GgufFile) -> LlamaShape:
-    m = gguf.metadata
-    heads = m["llama.attention.head_count"]
-    return LlamaShape(
-        num_layers=m["llama.block_count"],
-        hidden_size=m["llama.embedding_length"],
-        num_heads=heads,
-        num_kv_heads=m.get("llama.attention.head_count_kv", heads),
-        head_size=m.get("llama.attention.key_length", m["llama.embedding_length"] // heads),
-        intermediate_size=m["llama.feed_forward_length"],
-        vocab_size=gguf.tensors["token_embd.weight"].shape[0],
-        context_length=m["llama.context_length"],
-        rope_base=m.get("llama.rope.freq_base", 10000.0),
-        norm_epsilon=m["llama.attention.layer_norm_rms_epsilon"],
+def read_llama(source: Checkpoint) -> Llama:
+    """Read and check the metadata of a llama."""
+    heads = source.integer("llama.attention.head_count")
+    hidden_size = source.integer("llama.embedding_length")
+    shape = DecoderShape(
+        model_type="llama",
+        num_layers=source.integer("llama.block_count", high=len(source.gguf.tensors)),
+        hidden_size=hidden_size,
+        intermediate_size=source.integer("llama.feed_forward_length"),
+        num_attention_heads=heads,
+        num_key_value_heads=source.integer("llama.attention.head_count_kv", heads),
+        head_size=source.integer("llama.attention.key_length", hidden_size // heads),
+        vocab_size=source.num_rows("token_embd.weight"),
+        context_length=source.integer("llama.context_length", high=MAX_CONTEXT),
     )
+    _check_attention(source, shape)
+    base = source.number("llama.rope.freq_base", 10000.0)
+    return Llama(shape, base, source.number("llama.attention.layer_norm_rms_epsilon"))
 
 
-def _take(w: Weight, rows) -> Weight:
-    if isinstance(w, Dense):
-        return Dense(w.values[rows])
-    if isinstance(w, Blocks8):
-        return Blocks8(w.codes[rows], w.scales[rows])
-    return Blocks4(w.codes[rows], w.scales[rows], None if w.offsets is None else w.offsets[rows])
+def _check_attention(source: Checkpoint, shape: DecoderShape) -> None:
+    if shape.num_attention_heads % shape.num_key_value_heads:
+        raise source.fail(
+            f"{shape.num_attention_heads} heads cannot share {shape.num_key_value_heads} key-value heads evenly."
+        )
+    if shape.head_size % HEAD_SIZE_STEP:
+        raise source.fail(f"head size {shape.head_size}: onnxruntime's attention needs a multiple of {HEAD_SIZE_STEP}.")
+    rotary = source.integer("llama.rope.dimension_count", shape.head_size)
+    if rotary != shape.head_size:
+        raise source.fail(f"rotary embedding of {rotary} dimensions of a head of {shape.head_size} is not supported.")
+    scaling = source.gguf.metadata.get("llama.rope.scaling.type", "none")
+    if scaling != "none":
+        raise source.fail(f"metadata llama.rope.scaling.type is {scaling!r}; only 'none' is supported.")
 
 
-def _stack(ws: list[Weight]) -> Weight:
-    if isinstance(ws[0], Dense):
-        return Dense(np.concatenate([w.values for w in ws]))
-    if isinstance(ws[0], Blocks8):
-        return Blocks8(np.concatenate([w.codes for w in ws]), np.concatenate([w.scales for w in ws]))
-    offs = [w.offsets if w.offsets is not None else np.zeros_like(w.scales) for w in ws]
-    return Blocks4(np.concatenate([w.codes for w in ws]), np.concatenate([w.scales for w in ws]), np.concatenate(offs) if any(w.offsets is not None for w in ws) else None)
+def write_llama(model: Llama, source: Checkpoint, writer: OnnxWriter, options: BuildOptions) -> None:
+    """Write the whole graph."""
+    _LlamaGraph(model, source, writer, options).write()
+    source.check_all_used()
 
 
-def unpermute(rows: int, heads: int):
-    """GGUF interleaves the two rotary halves of each head; GroupQueryAttention wants them one after the other."""
-    return np.arange(rows).reshape(heads, rows // heads // 2, 2).swapaxes(1, 2).reshape(-1)
+class _LlamaGraph:
+    """The graph being written; its methods stand in the order of the data's way."""
 
+    def __init__(self, model: Llama, source: Checkpoint, writer: OnnxWriter, options: BuildOptions) -> None:
+        self.model, self.shape, self.source, self.writer, self.options = model, model.shape, source, writer, options
+        self.layers = Layers(writer, model.norm_epsilon, options.accuracy_level)
 
-class LlamaGraph:
-    def __init__(self, gguf: GgufFile, shape: LlamaShape, writer: OnnxWriter, precision: str, prune_lm_head: bool) -> None:
-        self.gguf, self.shape, self.w, self.precision, self.prune = gguf, shape, writer, precision, prune_lm_head
-        self.layers = Layers(writer)
-
-    def weight(self, name) -> Weight:
-        t = self.gguf.tensors[name]
-        if self.precision == "fp32":
-            return Dense(blocks.as_floats(t))
-        if self.precision == "int8":
-            return blocks.as_blocks8(t)
-        return blocks.as_blocks4(t)
-
-    def norm_weight(self, name):
-        return self.w.weight(name, blocks.as_floats(self.gguf.tensors[name]))
-
-    def build(self) -> None:
-        s, w = self.shape, self.w
-        w.input("input_ids", INT64, ["batch_size", "sequence_length"])
-        w.input("attention_mask", INT64, ["batch_size", "total_sequence_length"])
-        for i in range(s.num_layers):
-            for kind in ("key", "value"):
-                w.input(f"past_key_values.{i}.{kind}", FLOAT, ["batch_size", s.num_kv_heads, "past_sequence_length", s.head_size])
-        w.output("logits", FLOAT, ["batch_size", 1 if self.prune else "sequence_length", s.vocab_size])
-        for i in range(s.num_layers):
-            for kind in ("key", "value"):
-                w.output(f"present.{i}.{kind}", FLOAT, ["batch_size", s.num_kv_heads, "total_sequence_length", s.head_size])
-        self.lengths()
-        self.rotary()
-        h = self.embedding()
-        x = w.node("SimplifiedLayerNormalization", [h, self.norm_weight("blk.0.attn_norm.weight")], "layers.0/attn_norm", axis=-1, epsilon=s.norm_epsilon)
-        for i in range(s.num_layers):
-            last = i == s.num_layers - 1
-            a = self.attention(i, x)
-            if last and self.prune:
-                a, h = self.last_rows(a, "attention"), self.last_rows(h, "residual")
-            a = self.layers.linear(f"layers.{i}/attn_output", a, self.weight(f"blk.{i}.attn_output.weight"))
-            x, h = self.skip_norm(f"layers.{i}/ffn_norm", a, h, f"blk.{i}.ffn_norm.weight")
-            y = self.mlp(i, x)
-            nxt = "output_norm.weight" if last else f"blk.{i+1}.attn_norm.weight"
-            x, h = self.skip_norm("final_norm" if last else f"layers.{i+1}/attn_norm", y, h, nxt)
+    def write(self) -> None:
+        self.declare_inputs_and_outputs()
+        self.row_lengths()
+        self.rotary_tables()
+        residual = self.embedding()  # [B, S, hidden]
+        x = self.layers.norm("layers.0/attn_norm", residual, self.norm_weight("blk.0.attn_norm.weight"))
+        for layer in range(self.shape.num_layers):
+            x, residual = self.decoder_layer(layer, x, residual)
         self.head(x)
 
-    def skip_norm(self, name, y, h, weight):
-        self.w.node("SkipSimplifiedLayerNormalization", [y, h, self.norm_weight(weight)], [name, "", "", f"{name}/residual"], domain=MICROSOFT, epsilon=self.shape.norm_epsilon)
-        return name, f"{name}/residual"
+    def decoder_layer(self, layer: int, x: str, residual: str) -> tuple[str, str]:
+        """One layer; returns the following norm's output and the residual stream."""
+        is_last = layer == self.shape.num_layers - 1
+        y = self.attention(layer, x)
+        if is_last and self.options.prune_lm_head:  # after the last attention no position looks at another
+            y, residual = self.layers.take_row(y, "last_position"), self.layers.take_row(residual, "last_position")
+        y = self.output_projection(layer, y)
+        x, residual = self.add_and_norm(f"layers.{layer}/ffn_norm", y, residual, f"blk.{layer}.ffn_norm")
+        y = self.mlp(layer, x)
+        if is_last:
+            return self.add_and_norm("final_norm", y, residual, "output_norm")
+        return self.add_and_norm(f"layers.{layer + 1}/attn_norm", y, residual, f"blk.{layer + 1}.attn_norm")
 
-    def lengths(self):
-        w = self.w
-        total = w.node("ReduceSum", ["attention_mask", w.constant([1])], "mask/sum", keepdims=0)
-        w.node("Cast", [w.node("Sub", [total, w.constant([1])], "mask/last")], "seqlens_k", to=INT32)
-        length = w.node("Gather", [w.node("Shape", ["attention_mask"], "mask/shape"), w.constant(1)], "mask/length")
-        w.node("Cast", [length], "total_sequence_length", to=INT32)
+    def declare_inputs_and_outputs(self) -> None:
+        writer, shape = self.writer, self.shape
+        writer.input("input_ids", INT64, ["batch_size", "sequence_length"])
+        writer.input("attention_mask", INT64, ["batch_size", "total_sequence_length"])
+        writer.output("logits", FLOAT, ["batch_size", 1 if self.options.prune_lm_head else "sequence_length", shape.vocab_size])
+        for layer in range(shape.num_layers):
+            for half in ("key", "value"):
+                rows, width = ["batch_size", shape.num_key_value_heads], shape.head_size
+                writer.input(f"past_key_values.{layer}.{half}", FLOAT, [*rows, "past_sequence_length", width])
+                writer.output(f"present.{layer}.{half}", FLOAT, [*rows, "total_sequence_length", width])
 
-    def rotary(self):
-        s = self.shape
-        inv = 1.0 / s.rope_base ** (np.arange(0, s.head_size, 2, dtype=np.float64) / s.head_size)
-        angles = np.arange(s.context_length, dtype=np.float64)[:, None] * inv
-        self.w.weight("cos_cache", np.cos(angles).astype(np.float32))
-        self.w.weight("sin_cache", np.sin(angles).astype(np.float32))
+    def row_lengths(self) -> None:
+        """What GroupQueryAttention asks for: the index of each row's last position, and the longest row's length."""
+        node, constant = self.writer.node, self.writer.constant
+        lengths = node("ReduceSum", ["attention_mask", constant([1])], "mask/row_lengths", keepdims=0)  # [B]
+        node("Cast", [node("Sub", [lengths, constant([1])], "mask/last_positions")], "seqlens_k", to=INT32)
+        width = node("Shape", ["attention_mask"], "mask/width", start=1, end=2)
+        scalar = node("Squeeze", [width, constant([0])], "mask/width_scalar")
+        node("Cast", [scalar], "total_sequence_length", to=INT32)
+        if self.options.prune_lm_head:
+            self.last_positions(width)
 
-    def embedding(self):
-        s, w = self.shape, self.w
-        t = self.gguf.tensors["token_embd.weight"]
-        if self.precision == "fp32":
-            w.weight("embedding", blocks.as_floats(t))
-            return w.node("Gather", ["embedding", "input_ids"], "embedding/output")
-        self.embed = blocks.as_blocks8(t)
-        w.weight("embedding.codes", self.embed.codes.reshape(s.vocab_size, -1))
-        w.weight("embedding.scales", self.embed.scales)
-        return w.node("GatherBlockQuantized", ["embedding.codes", "input_ids", "embedding.scales"], "embedding/output", domain=MICROSOFT, bits=8, block_size=32, gather_axis=0, quantize_axis=1)
+    def last_positions(self, width: str) -> None:
+        """The last real position of each row inside this run's input: [B, 1]. Rows may be padded on either side."""
+        node, constant = self.writer.node, self.writer.constant
+        length = node("Shape", ["input_ids"], "input_length", start=1, end=2)
+        start = node("Sub", [width, length], "mask/past_width")
+        tail = node("Slice", ["attention_mask", start, width, constant([1])], "mask/tail")  # [B, S]
+        tail = node("Cast", [tail], "mask/tail_int32", to=INT32)
+        node("ArgMax", [tail], "last_position", axis=1, keepdims=1, select_last_index=1)
 
-    def last_rows(self, x, name):
-        """[B,S,H] -> [B,1,H], the last real row."""
-        w = self.w
-        if "last_row" not in {n.output[0] for n in w.nodes}:
-            n = w.node("Shape", ["input_ids"], "sequence_length", start=1, end=2)
-            start = w.node("Neg", [n], "minus_sequence_length")
-            tail = w.node("Slice", ["attention_mask", start, w.constant([2**62]), w.constant([1])], "mask/tail")
-            tail = w.node("Cast", [tail], "mask/tail32", to=INT32)
-            w.node("ArgMax", [tail], "last_row", axis=1, keepdims=1, select_last_index=1)
-        rows = w.node("GatherND", [x, "last_row"], f"last_row/{name}/flat", batch_dims=1)
-        return w.node("Unsqueeze", [rows, w.constant([1])], f"last_row/{name}")
+    def rotary_tables(self) -> None:
+        shape = self.shape
+        frequencies = self.model.rope_base ** -(np.arange(0, shape.head_size, 2) / shape.head_size)
+        angles = np.arange(shape.context_length)[:, None] * frequencies  # [context, head_size / 2]
+        self.writer.weight("cos_cache", np.cos(angles).astype(np.float32))
+        self.writer.weight("sin_cache", np.sin(angles).astype(np.float32))
 
-    def attention(self, i, x):
-        s = self.shape
-        qkv = _stack([
-            _take(self.weight(f"blk.{i}.attn_q.weight"), unpermute(s.num_heads * s.head_size, s.num_heads)),
-            _take(self.weight(f"blk.{i}.attn_k.weight"), unpermute(s.num_kv_heads * s.head_size, s.num_kv_heads)),
-            self.weight(f"blk.{i}.attn_v.weight"),
-        ])
-        q = self.layers.linear(f"layers.{i}/qkv", x, qkv)
-        return self.w.node(
+    def embedding(self) -> str:
+        weight = self.source.ends("token_embd.weight", self.shape.vocab_size, self.shape.hidden_size)
+        return self.layers.embedding("embedding", "input_ids", weight)
+
+    def attention(self, layer: int, x: str) -> str:
+        shape, hidden = self.shape, self.shape.hidden_size
+        queries, keys = shape.num_attention_heads * shape.head_size, shape.num_key_value_heads * shape.head_size
+        q = self.source.body(f"blk.{layer}.attn_q.weight", queries, hidden)
+        k = self.source.body(f"blk.{layer}.attn_k.weight", keys, hidden)
+        v = self.source.body(f"blk.{layer}.attn_v.weight", keys, hidden)
+        packed = stack_rows([_halves_apart(q, shape.head_size), _halves_apart(k, shape.head_size), v])
+        past = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value"]
+        return self.writer.node(
             "GroupQueryAttention",
-            [q, "", "", f"past_key_values.{i}.key", f"past_key_values.{i}.value", "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"],
-            [f"layers.{i}/attention", f"present.{i}.key", f"present.{i}.value"], domain=MICROSOFT,
-            num_heads=s.num_heads, kv_num_heads=s.num_kv_heads, do_rotary=1, rotary_interleaved=0, scale=s.head_size**-0.5,
+            [self.layers.linear(f"layers.{layer}/qkv", x, packed), "", "", *past]
+            + ["seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"],
+            [f"layers.{layer}/attention", f"present.{layer}.key", f"present.{layer}.value"],
+            domain=MICROSOFT,
+            num_heads=shape.num_attention_heads,
+            kv_num_heads=shape.num_key_value_heads,
+            scale=shape.head_size**-0.5,
+            do_rotary=1,
+            rotary_interleaved=0,
         )
 
-    def mlp(self, i, x):
-        w, n = self.w, self.shape.intermediate_size
-        gu = self.layers.linear(f"layers.{i}/gate_up", x, _stack([self.weight(f"blk.{i}.ffn_gate.weight"), self.weight(f"blk.{i}.ffn_up.weight")]))
-        w.node("Split", [gu], [f"layers.{i}/gate", f"layers.{i}/up"], axis=-1, num_outputs=2)
-        g = w.node("QuickGelu", [f"layers.{i}/gate"], f"layers.{i}/silu", domain=MICROSOFT, alpha=1.0)
-        y = w.node("Mul", [g, f"layers.{i}/up"], f"layers.{i}/gated")
-        return self.layers.linear(f"layers.{i}/down", y, self.weight(f"blk.{i}.ffn_down.weight"))
+    def output_projection(self, layer: int, y: str) -> str:
+        columns = self.shape.num_attention_heads * self.shape.head_size
+        weight = self.source.body(f"blk.{layer}.attn_output.weight", self.shape.hidden_size, columns)
+        return self.layers.linear(f"layers.{layer}/attn_output", y, weight)
 
-    def head(self, x):
-        w, s = self.w, self.shape
-        if self.precision == "fp32":
-            t = w.node("Transpose", ["embedding"], "head", perm=[1, 0])
-            return w.node("MatMul", [x, t], "logits")
-        w.same_bytes("head.codes", "embedding.codes", self.embed.codes.shape)
-        return self.layers.matmul_nbits(x, self.embed, "head.codes", "embedding.scales", "logits")
+    def mlp(self, layer: int, x: str) -> str:
+        hidden, width = self.shape.hidden_size, self.shape.intermediate_size
+        gate = self.source.body(f"blk.{layer}.ffn_gate.weight", width, hidden)
+        up = self.source.body(f"blk.{layer}.ffn_up.weight", width, hidden)
+        both = self.layers.linear(f"layers.{layer}/gate_up", x, stack_rows([gate, up]))
+        down = self.source.body(f"blk.{layer}.ffn_down.weight", hidden, width)
+        return self.layers.linear(f"layers.{layer}/down", self.layers.gated_silu(f"layers.{layer}", both), down)
+
+    def head(self, x: str) -> None:
+        if self.source.has("output.weight"):
+            weight = self.source.ends("output.weight", self.shape.vocab_size, self.shape.hidden_size)
+            self.layers.linear("head", x, weight, output="logits")
+        else:
+            self.layers.tied_head(x, "logits")
+
+    def add_and_norm(self, name: str, y: str, residual: str, weight: str) -> tuple[str, str]:
+        return self.layers.add_and_norm(name, y, residual, self.norm_weight(f"{weight}.weight"))
+
+    def norm_weight(self, name: str) -> NDArray[np.float32]:
+        return self.source.vector(name, self.shape.hidden_size)
+
+
+def _halves_apart(weight: Weight, head_size: int) -> Weight:
+    """GGUF interleaves the two rotary halves of each head's rows; the attention kernel wants one after the other."""
+    rows = np.arange(weight.num_rows).reshape(-1, head_size // 2, 2)
+    return take_rows(weight, rows.swapaxes(1, 2).reshape(-1))

@@ -1,0 +1,75 @@
+"""From a GGUF file to a model folder.
+
+Receives paths and options. Returns the folder, which both genai_lab and onnxruntime-genai load. It does not know how any
+of the files is made, only their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from genai_lab.builder.checkpoint import Checkpoint
+from genai_lab.builder.families import write_graph
+from genai_lab.builder.folder import whole_folder
+from genai_lab.builder.genai_config import genai_config
+from genai_lab.builder.gguf_file import read_gguf
+from genai_lab.builder.onnx_file import OnnxWriter
+from genai_lab.builder.options import BuildOptions, parse_options
+from genai_lab.builder.tokenizer_files import write_tokenizer
+from genai_lab.errors import ArgumentError
+
+
+def build_model(
+    input_path: str | Path,
+    output_dir: str | Path,
+    precision: str = "int4",
+    execution_provider: str = "cpu",
+    extra_options: Mapping[str, str | int | bool] | None = None,
+    *,
+    keep_existing: bool = False,
+) -> Path:
+    """Convert a GGUF checkpoint into a model folder and return the folder.
+
+    The folder appears whole or not at all. A model folder already there is replaced, or kept with `keep_existing` if another
+    process has put one there meanwhile. See `options.EXTRA_OPTIONS` for the extra options.
+
+    Raises ArgumentError for a bad option and ModelFolderError for a checkpoint that cannot be used.
+
+    >>> build_model("model.gguf", "out", precision="fp16")
+    Traceback (most recent call last):
+    ...
+    genai_lab.errors.ArgumentError: precision='fp16': allowed are fp32, int8, int4.
+    """
+    options = parse_options(precision, execution_provider, extra_options)
+    place = Path(output_dir)
+    _check_replaceable(place, options)
+    source = Checkpoint(read_gguf(input_path), options.precision)
+    with whole_folder(place, keep_existing) as folder:
+        _fill(folder, source, options)
+    return place
+
+
+def _fill(folder: Path, source: Checkpoint, options: BuildOptions) -> None:
+    with OnnxWriter(folder, options.filename) as writer:
+        shape = write_graph(source, writer, options)
+        writer.save(shape.model_type)
+    special = write_tokenizer(source.gguf.metadata, shape.vocab_size, shape.context_length, folder)
+    config = genai_config(shape, special, options.filename)
+    (folder / "genai_config.json").write_text(json.dumps(config, indent=4) + "\n", encoding="utf-8")
+
+
+def _check_replaceable(place: Path, options: BuildOptions) -> None:
+    """Refuse to replace a folder that holds anything but what a build leaves there."""
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise ArgumentError(f"output_dir={str(place)!r} is a file. Give a new folder.")
+    ours = {"genai_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+    ours |= {"chat_template.jinja", options.filename, f"{options.filename}.data"}
+    foreign = sorted(entry.name for entry in place.iterdir() if entry.name not in ours)
+    if foreign:
+        raise ArgumentError(
+            f"output_dir={str(place)!r} holds {', '.join(foreign[:3])}, which a build would remove. Give a new folder."
+        )
