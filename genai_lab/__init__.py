@@ -1,0 +1,65 @@
+"""A workbench for generative inference on ONNX Runtime: run a language model, record every stage, look inside.
+
+    import genai_lab
+    model = genai_lab.load("smollm2")
+    with genai_lab.record() as trace:
+        ...                                  # onnxruntime-genai's names: Tokenizer, GeneratorParams, Generator
+    trace                                    # shown by linked widgets in a notebook
+
+Names are imported when they are first used, so `import genai_lab` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from genai_lab._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from genai_lab.config import Config as Config
+    from genai_lab.errors import GenaiLabError as GenaiLabError
+    from genai_lab.generation import Generator as Generator
+    from genai_lab.generation import GeneratorParams as GeneratorParams
+    from genai_lab.generation import Tokenizer as Tokenizer
+    from genai_lab.generation import TokenizerStream as TokenizerStream
+    from genai_lab.generation import og_compat as og_compat
+    from genai_lab.models import Model as Model
+    from genai_lab.types import FinishReason as FinishReason
+    from genai_lab.types import Tensor as Tensor
+    from genai_lab.workbench.ask import ask as ask
+    from genai_lab.workbench.default_model import model_folder as model_folder
+    from genai_lab.workbench.load import load as load
+    from genai_lab.workbench.record import record as record
+    from genai_lab.workbench.trace import Trace as Trace
+
+_HOMES = {
+    "Config": "genai_lab.config",
+    "FinishReason": "genai_lab.types",
+    "GenaiLabError": "genai_lab.errors",
+    "Generator": "genai_lab.generation",
+    "GeneratorParams": "genai_lab.generation",
+    "Model": "genai_lab.models",
+    "Tensor": "genai_lab.types",
+    "Tokenizer": "genai_lab.generation",
+    "TokenizerStream": "genai_lab.generation",
+    "Trace": "genai_lab.workbench.trace",
+    "ask": "genai_lab.workbench.ask",
+    "load": "genai_lab.workbench.load",
+    "model_folder": "genai_lab.workbench.default_model",
+    "og_compat": "genai_lab.generation",
+    "record": "genai_lab.workbench.record",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'genai_lab' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

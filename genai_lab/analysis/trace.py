@@ -1,0 +1,108 @@
+"""A trace as its reader sees it: frames, numbers, files. Over a recorder that still listens, or a file that was loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from genai_lab.analysis.candidates import candidate_frame
+from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
+from genai_lab.errors import ArgumentError
+from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
+
+
+class Trace:
+    """Everything that was recorded.
+
+    >>> import genai_lab                                  # doctest: +SKIP
+    >>> with genai_lab.record() as trace:                 # doctest: +SKIP
+    ...     generator.generate_next_token()
+    >>> trace.tokens()[["text", "prob", "rank"]]          # doctest: +SKIP
+    """
+
+    def __init__(self, source: Recorder | Recording) -> None:
+        self._source = source
+        self._cached: tuple[Any, Recording] | None = None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recorder behind a live trace; None for one that was loaded."""
+        return self._source if isinstance(self._source, Recorder) else None
+
+    @property
+    def recording(self) -> Recording:
+        """The columns up to now."""
+        if isinstance(self._source, Recording):
+            return self._source
+        state = (self._source.counts, [(run.status, run.prompt.size) for run in self._source.runs])
+        if self._cached is None or self._cached[0] != state:
+            self._cached = (state, self._source.snapshot())
+        return self._cached[1]
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Rows that did not fit into the recorder's ring, by table."""
+        return dict(self.recording.dropped)
+
+    def tokens(self) -> pd.DataFrame:
+        """One row per generated token; see `analysis.frames.token_frame` for the columns."""
+        return token_frame(self.recording)
+
+    def stages(self) -> pd.DataFrame:
+        """One row per measured stage; see `analysis.frames.stage_frame`."""
+        return stage_frame(self.recording)
+
+    def runs(self) -> pd.DataFrame:
+        """One row per answer or branch; see `analysis.frames.run_frame`."""
+        return run_frame(self.recording)
+
+    def candidates(self, index: int, run: int = 0) -> pd.DataFrame:
+        """What else could have been token `index` of the answer of `run`, before and after each processor and filter.
+
+        Raises:
+            ArgumentError: there is no such token.
+        """
+        tokens = self.recording.tokens
+        rows = ((tokens["run"] == run) & (tokens["index"] == index)).nonzero()[0]
+        if rows.size == 0:
+            count = int((tokens["run"] == run).sum())
+            raise ArgumentError(f"index {index} of run {run} is not in the trace; run {run} has {count} recorded tokens")
+        return candidate_frame(self.recording, int(rows[0]))
+
+    def text(self, run: int = 0) -> str:
+        """The answer of a run, its pieces put together (special tokens left out)."""
+        recording = self.recording
+        mine = recording.tokens["token"][recording.tokens["run"] == run]
+        pieces = (recording.texts.get(int(t), ("", False)) for t in mine)
+        return "".join(text for text, special in pieces if not special)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the trace to an npz file; `load` reads it back. Never pickled."""
+        return save_recording(self.recording, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a trace file.
+
+        Raises:
+            TraceFileError: not a trace, damaged, or newer than this version.
+        """
+        return cls(load_recording(path))
+
+    def to_chrome(self, path: str | os.PathLike[str]) -> Path:
+        """Write Chrome trace event JSON; open it in ui.perfetto.dev or chrome://tracing."""
+        target = Path(path)
+        target.write_text(to_chrome_json(self.recording), encoding="utf-8")
+        return target
+
+    def __repr__(self) -> str:
+        recording = self.recording
+        dropped = sum(recording.dropped.values())
+        lost = f", {dropped} dropped" if dropped else ""
+        return (
+            f"<genai_lab.Trace: {len(recording.runs)} run(s), {len(recording.tokens['token'])} tokens, "
+            f"{len(recording.stages['stage'])} stages{lost}>"
+        )

@@ -1,0 +1,80 @@
+"""The tokens of one row: prompt and answer in one buffer, and the distinct ids among them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.errors import ArgumentError, CapacityError
+
+
+class Sequence:
+    """Append-only until rewound. Views handed out stay valid: a rewind makes a new buffer for the distinct ids.
+
+    Args:
+        max_length: most tokens it may hold, prompt included.
+
+    >>> sequence = Sequence(8)
+    >>> sequence.extend(np.array([5, 6, 5], np.int32))
+    >>> len(sequence), sequence.distinct.tolist()
+    (3, [5, 6])
+    """
+
+    def __init__(self, max_length: int) -> None:
+        self.max_length = max_length
+        self._tokens = np.zeros(max_length, np.int32)
+        self._length = 0
+        self._reset_distinct()
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """[n] view of every token so far."""
+        return self._tokens[: self._length]
+
+    @property
+    def distinct(self) -> NDArray[np.int32]:
+        """Each id once, in order of first use; [d] view."""
+        return self._distinct[: len(self._members)]
+
+    def append(self, token: int) -> None:
+        """Add one token."""
+        if self._length == self.max_length:
+            raise CapacityError(
+                f"the sequence already has max_length = {self.max_length} tokens; set a larger max_length before you begin"
+            )
+        self._tokens[self._length] = token
+        self._length += 1
+        if token not in self._members:
+            self._distinct[len(self._members)] = token
+            self._members.add(token)
+
+    def extend(self, tokens: NDArray[np.int32]) -> None:
+        """Add several tokens; all or none."""
+        self.check_room(tokens.size)
+        for token in tokens.tolist():
+            self.append(token)
+
+    def check_room(self, count: int) -> None:
+        """Raises CapacityError when `count` more tokens do not fit."""
+        if self._length + count > self.max_length:
+            raise CapacityError(
+                f"{count} more tokens after {self._length} exceed max_length = {self.max_length}; set a larger max_length "
+                "or append fewer tokens"
+            )
+
+    def rewind(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        if not 0 <= length <= self._length:
+            raise ArgumentError(f"cannot rewind to {length}: allowed is 0 to {self._length}, the tokens there are")
+        kept = self._tokens[:length].copy()
+        self._tokens = np.zeros(self.max_length, np.int32)
+        self._length = 0
+        self._reset_distinct()
+        self.extend(kept)
+
+    def _reset_distinct(self) -> None:
+        self._distinct = np.zeros(self.max_length, np.int32)
+        self._members: set[int] = set()

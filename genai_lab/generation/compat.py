@@ -1,0 +1,32 @@
+"""A switch for onnxruntime-genai's quiet rules where genai_lab chose clearer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_og_compat: ContextVar[bool] = ContextVar("genai_lab_og_compat", default=False)
+
+
+@contextmanager
+def og_compat() -> Iterator[None]:
+    """Generators made inside the block follow onnxruntime-genai where it differs from us.
+
+    Today that is one rule: `do_sample=True` with `top_k=0` and `top_p=0` is argmax there and samples from the whole
+    distribution here.
+
+    >>> with og_compat():
+    ...     in_og_compat()
+    True
+    """
+    token = _og_compat.set(True)
+    try:
+        yield
+    finally:
+        _og_compat.reset(token)
+
+
+def in_og_compat() -> bool:
+    """Whether the caller is inside `with og_compat()`."""
+    return _og_compat.get()

@@ -1,0 +1,122 @@
+"""Which run of a trace a generator is writing. A run is one answer: a prompt, then generated tokens.
+
+Appending after generated tokens begins a new run; rewinding begins a branch of the run that was rewound. Two traces see
+the same generator independently: a tracer that never saw it gets a run that starts with what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.decoding import Place
+from genai_lab.errors import ModelFolderError
+from genai_lab.tracing import NULL, Tracer
+from genai_lab.types import FinishReason
+
+if TYPE_CHECKING:
+    from genai_lab.generation.generator import Generator
+
+_FINISH = {FinishReason.EOS: "eos", FinishReason.MAX_SESSION_TOKENS: "length", FinishReason.CANCELLED: "stopped"}
+
+
+class RunLog:
+    """The generator's place in the trace that watches it."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._tracer: Tracer = NULL
+        self._run: int | None = None  # None: the next event opens one
+        self._start = 0  # length of the sequence when the run's answer began
+        self._index = 0  # tokens generated in this run
+        self._origin: tuple[int, int] | None = None  # (parent run, token index there) of a branch to come
+
+    def append(self, tracer: Tracer, tokens: NDArray[np.int32], cached: int) -> Place:
+        """Tokens were appended to the sequence (they are in it already)."""
+        self._follow(tracer)
+        if tracer.enabled and self._run is not None and self._index == 0:
+            tracer.extend_prompt(self._run, tokens)
+        elif tracer.enabled:
+            self._close("appended")
+            forced = int(tokens[0]) if self._origin is not None and tokens.size == 1 else None
+            self._open(tracer, cached, forced)
+        self._start = len(self._generator._sequence)
+        return self._place(tracer)
+
+    def place(self, tracer: Tracer) -> Place:
+        """Where the next token's stages belong."""
+        self._follow(tracer)
+        if tracer.enabled and self._run is None:
+            self._open(tracer, self._generator._cached, None)
+            self._start = len(self._generator._sequence)
+        return self._place(tracer)
+
+    def generated(self, tracer: Tracer, finish: FinishReason | None) -> None:
+        """A token was chosen, or the answer was stopped."""
+        self._index += 0 if finish is FinishReason.CANCELLED else 1
+        if finish is not None:
+            self._close(_FINISH.get(finish, "stopped"))
+
+    def rewound(self, length: int, tracer: Tracer) -> None:
+        """The sequence is cut to `length`; what follows is a branch when the cut lies inside the answer."""
+        self._follow(tracer)
+        if length == len(self._generator._sequence):
+            return  # nothing is cut: the answer goes on
+        inside = self._run is not None and self._start <= length
+        self._origin = (self._run, length - self._start) if inside and self._run is not None else None
+        self._close("rewound")
+        self._run, self._index = None, 0
+
+    def forked(self, source: RunLog, length: int) -> None:
+        """This generator begins as a copy of `source`'s first `length` tokens."""
+        self._tracer = source._tracer
+        if source._run is not None and source._start <= length:
+            self._origin = (source._run, length - source._start)
+
+    def fail(self, tracer: Tracer, words: str) -> None:
+        """The model run behind the current run failed."""
+        if tracer.enabled and self._run is not None:
+            tracer.close_run(self._run, "failed", words)
+            self._run, self._index = None, 0
+
+    def _follow(self, tracer: Tracer) -> None:
+        if tracer is not self._tracer:
+            self._tracer, self._run, self._index, self._origin = tracer, None, 0, None
+
+    def _place(self, tracer: Tracer) -> Place:
+        return Place(tracer, self._run or 0, self._index)
+
+    def _open(self, tracer: Tracer, cached: int, forced: int | None) -> None:
+        generator, model = self._generator, self._generator.model
+        parent, fork = self._origin if self._origin is not None else (None, None)
+        mode = generator.effective_mode
+        settings: dict[str, Any] = asdict(generator.options) | {"mode": mode.mode.value, "mode_reason": mode.reason}
+        self._run = tracer.open_run(
+            prompt=generator._sequence.tokens,
+            settings=settings,
+            model=model.describe(),
+            describe=lambda ids: _describe(generator.model, ids),
+            parent=parent,
+            fork=fork,
+            forced=forced,
+            cached_tokens=cached,
+            source=generator,
+        )
+        self._index, self._origin = 0, None
+
+    def _close(self, finish: str) -> None:
+        if self._tracer.enabled and self._run is not None:
+            self._tracer.close_run(self._run, finish)
+
+
+def _describe(model: Any, ids: Seq[int]) -> list[tuple[str, bool]]:
+    """Text of each id; ids in brackets for a folder that has no tokenizer."""
+    try:
+        tokenizer = model.tokenizer
+    except ModelFolderError:
+        return [(f"[{i}]", False) for i in ids]
+    return [(tokenizer.piece(i), tokenizer.is_special(i)) for i in ids]

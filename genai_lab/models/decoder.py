@@ -1,0 +1,145 @@
+"""A running decoder: the KV cache and the bound inputs of one generator. Tokens and a cached length in, logits out.
+
+Shapes: B rows, S new tokens, T = cached + S. Decode steps (S = 1) reuse one binding and only the mask's length changes;
+a prefill makes a binding of its own. Past and present are the same memory (see `kvcache.ContiguousCache`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from genai_lab.errors import ArgumentError, StateError
+from genai_lab.kvcache import ContiguousCache
+from genai_lab.models.model import Model
+
+
+class DecoderState:
+    """One generator's place in the model.
+
+    Args:
+        model: a loaded decoder-only model.
+        capacity: tokens per row, prompt included.
+    """
+
+    def __init__(self, model: Model, capacity: int, rows: int = 1) -> None:
+        self.model = model
+        self.rows, self.capacity = rows, capacity
+        self.cache = ContiguousCache(model.kv_layout, rows, capacity)
+        names = model.config.model.decoder
+        self._ids, self._mask, self._positions = (
+            names.inputs.input_ids,
+            names.inputs.attention_mask,
+            names.inputs.position_ids,
+        )
+        self._logits = names.outputs.logits
+        session = model.session
+        self._ones = np.ones((rows, capacity), session.inputs[self._mask].dtype) if self._mask in session.inputs else None
+        self._run_options = ort.RunOptions()
+        self._last: Any = None  # the binding of the last run
+        self._decode = self._new_binding()
+        self._decode_ids = np.zeros((rows, 1), session.inputs[self._ids].dtype)
+        self._decode_logits = np.empty((rows, 1, model.vocab_size), session.outputs[self._logits].dtype)
+        self._decode_positions = self._positions_buffer(1)
+        _bind_input(self._decode, self._ids, self._decode_ids)
+        _bind_output(self._decode, self._logits, self._decode_logits)
+        if self._decode_positions is not None:
+            _bind_input(self._decode, self._positions, self._decode_positions)
+
+    def prepare(self, tokens: NDArray[np.int32], cached: int) -> Any:
+        """Bind [S] new tokens after `cached` ones; returns what `run` takes."""
+        if tokens.size == 1:
+            self._decode_ids[0, 0] = tokens[0]
+            if self._decode_positions is not None:
+                self._decode_positions[0, 0] = cached
+            self._bind_mask(self._decode, cached + 1)
+            return self._decode
+        return self._prefill_binding(tokens, cached)
+
+    def run(self, binding: Any) -> None:
+        """Run the model over a prepared binding; keys and values land in the cache."""
+        self._last = binding
+        self.model.session.inference.run_with_iobinding(binding, self._run_options)
+
+    def read_logits(self, binding: Any) -> NDArray[np.float32]:
+        """Logits of the last position, [V] float32: a view that the next run overwrites."""
+        if binding is self._decode:
+            logits = self._decode_logits[0, 0]
+        else:
+            logits = binding.get_outputs()[-1].numpy()[0, -1]  # bound last; [B, S or 1, V]
+        row: NDArray[np.float32] = logits if logits.dtype == np.float32 else logits.astype(np.float32)
+        return row
+
+    def output(self, name: str, length: int) -> NDArray[Any]:
+        """A copy of one output of the last run: logits [1, S or 1, V], or keys or values of `length` tokens."""
+        names = self.model.config.model.decoder.outputs
+        if self._last is None:
+            raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
+        if name == self._logits:
+            logits = self._decode_logits if self._last is self._decode else self._last.get_outputs()[-1].numpy()
+            return np.array(logits)
+        for layer in range(self.cache.layout.num_layers):
+            if name == names.present_key_names % layer:
+                return self.cache.keys(layer)[:, :, :length].copy()
+            if name == names.present_value_names % layer:
+                return self.cache.values(layer)[:, :, :length].copy()
+        known = f"{self._logits!r}, {names.present_key_names % 0!r}, {names.present_value_names % 0!r}, ..."
+        raise ArgumentError(f"get_output({name!r}): no such output; allowed are {known}")
+
+    @property
+    def terminated(self) -> bool:
+        """Whether a run in progress is told to stop (og runtime option terminate_session)."""
+        return bool(self._run_options.terminate)
+
+    @terminated.setter
+    def terminated(self, value: bool) -> None:
+        self._run_options.terminate = value
+
+    def _prefill_binding(self, tokens: NDArray[np.int32], cached: int) -> Any:
+        if cached + tokens.size > self.capacity:
+            raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
+        inputs = self.model.session.inputs
+        binding = self._new_binding()
+        ids = tokens.astype(inputs[self._ids].dtype).reshape(1, -1)
+        binding.kept = [ids]  # the binding holds addresses only
+        _bind_input(binding, self._ids, ids)
+        positions = self._positions_buffer(tokens.size)
+        if positions is not None:
+            positions[0] = np.arange(cached, cached + tokens.size)
+            binding.kept.append(positions)
+            _bind_input(binding, self._positions, positions)
+        self._bind_mask(binding, cached + tokens.size)
+        binding.bind_output(self._logits, "cpu")
+        return binding
+
+    def _new_binding(self) -> Any:
+        """A binding with the cache as past and as present."""
+        binding = self.model.session.inference.io_binding()
+        names = self.model.config.model.decoder
+        for layer in range(self.cache.layout.num_layers):
+            keys, values = self.cache.keys(layer), self.cache.values(layer)
+            _bind_input(binding, names.inputs.past_key_names % layer, keys)
+            _bind_input(binding, names.inputs.past_value_names % layer, values)
+            _bind_output(binding, names.outputs.present_key_names % layer, keys)
+            _bind_output(binding, names.outputs.present_value_names % layer, values)
+        return binding
+
+    def _bind_mask(self, binding: Any, total: int) -> None:
+        if self._ones is not None:
+            mask = self._ones
+            binding.bind_input(self._mask, "cpu", 0, mask.dtype.type, [self.rows, total], mask.ctypes.data)
+
+    def _positions_buffer(self, new_tokens: int) -> NDArray[Any] | None:
+        info = self.model.session.inputs.get(self._positions)
+        return None if info is None else np.zeros((self.rows, new_tokens), info.dtype)
+
+
+def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
+    binding.bind_input(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
+
+
+def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
+    binding.bind_output(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)

@@ -1,0 +1,114 @@
+"""A model folder, loaded: its config, its session, what it expects and what it gives."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+from genai_lab.config import Config
+from genai_lab.errors import ArgumentTypeError, ModelFolderError, StateError
+from genai_lab.kvcache import KVLayout
+from genai_lab.models.session import Session, open_session
+from genai_lab.tokenizer import Tokenizer
+
+
+class Model:
+    """A decoder-only model of a folder in onnxruntime-genai's format (og class Model).
+
+    Args:
+        source: the folder's path, or a `Config` made from it.
+
+    Raises:
+        ModelFolderError: the folder, its config or its graph cannot be used; the message names the part.
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | Config) -> None:
+        if not isinstance(source, str | os.PathLike | Config):
+            raise ArgumentTypeError(f"Model() takes a folder's path or a Config, got {type(source).__name__}")
+        self.config = source if isinstance(source, Config) else Config(os.fspath(source))
+        self._session: Session | None = open_session(self.config, self.config.model.decoder.filename)
+        _check_graph(self._session, self.config)
+
+    @property
+    def type(self) -> str:
+        """The config's model.type, such as "llama"."""
+        return self.config.model.type
+
+    @property
+    def device_type(self) -> str:
+        """Where the model runs; always "CPU"."""
+        return "CPU"
+
+    @property
+    def session(self) -> Session:
+        """The loaded graph."""
+        if self._session is None:
+            raise StateError("this Model is closed; load it again to go on")
+        return self._session
+
+    @property
+    def vocab_size(self) -> int:
+        """Length of a row of logits."""
+        return self.config.model.vocab_size
+
+    @cached_property
+    def kv_layout(self) -> KVLayout:
+        """Keys and values per token."""
+        decoder = self.config.model.decoder
+        first = self.session.inputs[decoder.inputs.past_key_names % 0]
+        return KVLayout(decoder.num_hidden_layers, decoder.num_key_value_heads, decoder.head_size, first.dtype.name)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer (ours; in onnxruntime-genai one writes Tokenizer(model))."""
+        return Tokenizer(self.config)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the model that a trace keeps: name, vocabulary, bytes a token costs in the cache, threads."""
+        return {
+            "name": self.config.folder.name,
+            "type": self.type,
+            "vocab_size": self.vocab_size,
+            "context_length": self.config.model.context_length,
+            "kv_bytes_per_token": self.kv_layout.bytes_per_token,
+            "eos_token_ids": list(self.config.model.eos_token_ids),
+            "threads": self.session.threads,
+        }
+
+    def close(self) -> None:
+        """Free the session. Generators made from this model cannot go on; closing twice is allowed."""
+        self._session = None
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._session is None else f"vocabulary {self.vocab_size:,}"
+        return f"<genai_lab.Model {self.config.folder.name!r}: {self.type}, {state}>"
+
+
+def _check_graph(session: Session, config: Config) -> None:
+    """Every input that the graph wants is one that a decoder gets; a missing or unknown one is named."""
+    decoder = config.model.decoder
+    known = {decoder.inputs.input_ids, decoder.inputs.attention_mask, decoder.inputs.position_ids}
+    for layer in range(decoder.num_hidden_layers):
+        known |= {decoder.inputs.past_key_names % layer, decoder.inputs.past_value_names % layer}
+    unknown = sorted(set(session.inputs) - known)
+    if unknown:
+        raise ModelFolderError(
+            f"{session.filename!r} wants the input {unknown[0]!r}, which a decoder-only model is not given; known inputs are "
+            f"{decoder.inputs.input_ids}, {decoder.inputs.attention_mask}, {decoder.inputs.position_ids} and the past"
+        )
+    wanted = [decoder.inputs.input_ids, decoder.inputs.past_key_names % 0, decoder.inputs.past_value_names % 0]
+    missing = [name for name in wanted if name not in session.inputs]
+    missing += [decoder.outputs.logits] if decoder.outputs.logits not in session.outputs else []
+    if missing:
+        raise ModelFolderError(
+            f"{session.filename!r} has no {missing[0]!r}; its inputs are {', '.join(list(session.inputs)[:6])} ... and its "
+            f"outputs {', '.join(list(session.outputs)[:3])} .... Correct the names in genai_config.json"
+        )

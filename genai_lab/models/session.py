@@ -1,0 +1,99 @@
+"""An ONNX Runtime session for one file of a model folder, made from the config's session options. CPU only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime as ort
+
+from genai_lab.errors import ArgumentError, ModelFolderError
+
+if TYPE_CHECKING:
+    from genai_lab.config import Config
+
+_DTYPES = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(float16)": np.dtype(np.float16),
+    "tensor(int32)": np.dtype(np.int32),
+    "tensor(int64)": np.dtype(np.int64),
+    "tensor(int8)": np.dtype(np.int8),
+    "tensor(uint8)": np.dtype(np.uint8),
+    "tensor(bool)": np.dtype(np.bool_),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One input or output of a graph."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...]
+
+
+class Session:
+    """A loaded graph with its signature."""
+
+    def __init__(self, inference: ort.InferenceSession, filename: str) -> None:
+        self.inference = inference
+        self.filename = filename
+        self.inputs = _signature(inference.get_inputs(), filename)
+        self.outputs = _signature(inference.get_outputs(), filename)
+        self.threads = int(inference.get_session_options().intra_op_num_threads)
+
+
+def open_session(config: Config, filename: str) -> Session:
+    """Load `filename` of the config's folder (or the bytes given by `config.add_model_data`)."""
+    _check_providers(config)
+    options = session_options(config)
+    source: Any = config.model_data.get(filename)
+    if source is None:
+        path = config.folder / filename
+        if not path.is_file():
+            raise ModelFolderError(
+                f"{str(path)!r} does not exist; genai_config.json names it as model.decoder.filename. Give the folder that "
+                "the builder wrote, or correct the name"
+            )
+        source = str(path)
+    try:
+        inference = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises its own exception classes, all derived from Exception
+        raise ModelFolderError(f"onnxruntime cannot load {filename!r} of {str(config.folder)!r}: {error}") from error
+    return Session(inference, filename)
+
+
+def session_options(config: Config) -> ort.SessionOptions:
+    """Session options as genai_config.json sets them."""
+    wanted = config.model.decoder.session_options
+    options = ort.SessionOptions()
+    options.log_severity_level = 3 if wanted.log_severity_level is None else wanted.log_severity_level
+    for name in ("intra_op_num_threads", "inter_op_num_threads", "enable_cpu_mem_arena", "enable_mem_pattern"):
+        value = getattr(wanted, name)
+        if value is not None:
+            setattr(options, name, value)
+    if wanted.graph_optimization_level is not None:
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, wanted.graph_optimization_level)
+    for key, value in wanted.config_entries.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _check_providers(config: Config) -> None:
+    wrong = [name for name in config.providers if name.lower() not in {"cpu", "cpuexecutionprovider"}]
+    if wrong:
+        raise ArgumentError(
+            f"execution provider {wrong[0]!r} cannot run here: genai_lab runs on 'cpu' (this onnxruntime has "
+            f"{', '.join(ort.get_available_providers())}); call config.clear_providers() first"
+        )
+
+
+def _signature(nodes: Any, filename: str) -> Mapping[str, TensorInfo]:
+    infos: dict[str, TensorInfo] = {}
+    for node in nodes:
+        if node.type not in _DTYPES:
+            raise ModelFolderError(f"{filename!r}: {node.name!r} has type {node.type}; supported are {', '.join(_DTYPES)}")
+        infos[node.name] = TensorInfo(node.name, _DTYPES[node.type], tuple(node.shape))
+    return infos

@@ -1,0 +1,47 @@
+"""The stream of random numbers of one generator: seeded draws give og's tokens.
+
+mt19937 and the discrete distribution as the GNU C++ library defines them: two 32-bit words make one number in [0, 1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class RandomStream:
+    """Draws indices with given weights.
+
+    Args:
+        seed: og option random_seed; None draws a fresh seed from the operating system.
+
+    >>> RandomStream(7).draw(np.array([0.0, 1.0, 0.0]))
+    1
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        state = np.random.RandomState() if seed is None else np.random.RandomState(seed % 2**32)
+        # RandomState seeds mt19937 as std::mt19937 does; its own number recipe is not the library's, so raw words are used
+        self._words = state._bit_generator
+
+    def draw(self, weights: NDArray[np.floating[Any]]) -> int:
+        """Index drawn with probability proportional to `weights` [n], n >= 1. One weight alone costs no random number."""
+        if weights.size < 2:
+            return 0
+        low, high = self._words.random_raw(2)
+        number = (float(low) + float(high) * 2.0**32) / 2.0**64
+        number = min(number, float(np.nextafter(1.0, 0.0)))
+        wide = weights.astype(np.float64)
+        cumulative = np.cumsum(wide / wide.sum())
+        cumulative[-1] = 1.0
+        return int(np.searchsorted(cumulative, number, side="left"))
+
+    @property
+    def state(self) -> Any:
+        """A copy of the stream's state; `restore` puts it back."""
+        return self._words.state
+
+    def restore(self, state: Any) -> None:
+        self._words.state = state

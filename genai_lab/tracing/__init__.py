@@ -1,0 +1,33 @@
+"""Recording of runs. Receives facts from the live rooms, keeps them within bounds, gives them back as plain columns.
+
+It knows numbers, interned strings and numpy arrays; it does not know models, tokenizers, pandas or widgets.
+"""
+
+from __future__ import annotations
+
+from genai_lab.tracing.digest import BINS, CANDIDATES, Digest, digest_logits
+from genai_lab.tracing.export import to_chrome_json
+from genai_lab.tracing.recorder import Recorder
+from genai_lab.tracing.recording import Recording, RunFacts
+from genai_lab.tracing.storage import load_recording, save_recording
+from genai_lab.tracing.tracer import NULL, Change, NullTracer, TokenFact, Tracer, current_tracer, use_tracer
+
+__all__ = [
+    "BINS",
+    "CANDIDATES",
+    "NULL",
+    "Change",
+    "Digest",
+    "NullTracer",
+    "Recorder",
+    "Recording",
+    "RunFacts",
+    "TokenFact",
+    "Tracer",
+    "current_tracer",
+    "digest_logits",
+    "load_recording",
+    "save_recording",
+    "to_chrome_json",
+    "use_tracer",
+]

@@ -1,0 +1,146 @@
+"""A recording as one npz file, and back. Versioned, never pickled; a broken or newer file is a clear error.
+
+The file holds one array per column (`tokens.prob`, ...), the prompts as one array, and a JSON header as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.errors import TraceFileError
+from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts
+
+FORMAT = "genai_lab.trace"
+VERSION = 1
+MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
+
+
+def save_recording(recording: Recording, path: str | os.PathLike[str]) -> Path:
+    """Write `recording` to `path` (npz, compressed). An interrupted save leaves the old file as it was."""
+    target = Path(path)
+    runs = [asdict(run) for run in recording.runs]
+    prompts = [cast("NDArray[np.int32]", run.pop("prompt")) for run in runs]
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "runs": runs,
+        "texts": [[i, text, int(special)] for i, (text, special) in recording.texts.items()],
+        "stage_names": recording.stage_names,
+        "processor_names": recording.processor_names,
+        "model": recording.model,
+        "origin": recording.origin,
+        "dropped": recording.dropped,
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        f"{table}.{name}": column for table, columns in recording.tables.items() for name, column in columns.items()
+    }
+    arrays["prompts"] = np.concatenate(prompts) if prompts else np.empty(0, np.int32)
+    arrays["prompt_lengths"] = np.array([p.size for p in prompts], np.int64)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub names allow_pickle only
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def load_recording(path: str | os.PathLike[str]) -> Recording:
+    """Read a file written by `save_recording`.
+
+    Raises:
+        TraceFileError: not a trace file, damaged, or written by a newer version.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise TraceFileError(f"trace file {str(source)!r} does not exist; give the path that trace.save() returned")
+    try:
+        _check_size(source)
+        with np.load(source, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays["header"].tobytes())
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError, ValueError) as error:
+        if isinstance(error, TraceFileError):
+            raise
+        raise TraceFileError(f"{str(source)!r} is not a whole genai_lab trace ({error}); record and save it again") from error
+    _check_header(source, header)
+    try:
+        return _recording(arrays, header)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TraceFileError(f"{str(source)!r} has a damaged part ({error!r}); record and save it again") from error
+
+
+def _check_size(source: Path) -> None:
+    with zipfile.ZipFile(source) as archive:
+        claimed = sum(member.file_size for member in archive.infolist())
+    if claimed > MAX_FILE_BYTES:
+        raise TraceFileError(
+            f"{str(source)!r} would unpack to {claimed:,} bytes; at most {MAX_FILE_BYTES:,} are read. Record fewer tokens "
+            "into one trace (record(max_tokens=...))"
+        )
+
+
+def _check_header(source: Path, header: Any) -> None:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise TraceFileError(f"{str(source)!r} is an npz file but not a genai_lab trace")
+    version = header.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise TraceFileError(
+            f"{str(source)!r} has trace format {version!r}; this version reads up to {VERSION}. Upgrade genai_lab to open it"
+        )
+
+
+def _recording(arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> Recording:
+    lengths = arrays["prompt_lengths"]
+    prompts = np.split(arrays["prompts"].astype(np.int32), np.cumsum(lengths)[:-1]) if lengths.size else []
+    runs = [RunFacts(prompt=prompt, **facts) for prompt, facts in zip(prompts, header["runs"], strict=True)]
+    recording = Recording(
+        tables={table: _read_table(arrays, table) for table in TABLES},
+        runs=runs,
+        texts={int(i): (str(text), bool(special)) for i, text, special in header["texts"]},
+        stage_names=[str(name) for name in header["stage_names"]],
+        processor_names=[str(name) for name in header["processor_names"]],
+        model=dict(header["model"]),
+        origin=dict(header["origin"]),
+        dropped={str(k): int(v) for k, v in header["dropped"].items()},
+    )
+    _check_references(recording)
+    return recording
+
+
+def _read_table(arrays: dict[str, NDArray[Any]], table: str) -> Columns:
+    columns: Columns = {}
+    rows = None
+    for name, (dtype, shape) in TABLES[table].items():
+        column = arrays[f"{table}.{name}"]
+        if column.dtype != np.dtype(dtype) or column.shape[1:] != shape:
+            raise ValueError(f"{table}.{name} is {column.dtype}{list(column.shape)}, expected {dtype}[n, {list(shape)}]")
+        if rows is not None and len(column) != rows:
+            raise ValueError(f"{table}.{name} has {len(column)} rows, the others {rows}")
+        rows = len(column)
+        columns[name] = column
+    return columns
+
+
+def _check_references(recording: Recording) -> None:
+    """Indices of one table into another must exist, or a reader would fail far from the file."""
+    limits = (
+        ("tokens.run", recording.tokens["run"], len(recording.runs)),
+        ("stages.run", recording.stages["run"], len(recording.runs)),
+        ("stages.stage", recording.stages["stage"], len(recording.stage_names)),
+        ("changed.by", recording.tables["changed"]["by"], len(recording.processor_names)),
+    )
+    for name, column, limit in limits:
+        if column.size and int(column.max()) >= limit:
+            raise ValueError(f"{name} refers to {int(column.max())} of {limit}")

@@ -1,0 +1,114 @@
+"""What the live rooms say to a recorder, and how they find it.
+
+A live room asks `current_tracer()` once per public call and then says the same things to whatever it got: the null tracer
+forgets them, a `Recorder` keeps them. So a plain and a recorded run execute the same statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Describe = Callable[[Sequence[int]], list[tuple[str, bool]]]
+"""Token ids -> (text, is special) of each; asked only when the trace is read."""
+
+
+class Change(NamedTuple):
+    """What one logits processor did to one row of logits."""
+
+    by: str  # the processor's name
+    ids: NDArray[np.int32]  # the ids it changed, [k]
+    logits: NDArray[np.float32]  # their new values, [k]
+
+
+class TokenFact(NamedTuple):
+    """One generated token, as the step that made it knows it."""
+
+    run: int
+    index: int  # 0-based inside the run's answer
+    position: int  # index in the whole sequence, prompt included
+    token: int
+    start_ns: int
+    end_ns: int
+    final_prob: float  # the probability it was drawn with, after every processor and filter; greedy: 1
+    kept: tuple[int, int, int]  # candidates left after top-k, top-p, min-p
+    changes: tuple[Change, ...]
+    seen: NDArray[np.int32]  # the distinct ids of the sequence before this token
+
+
+class Tracer(Protocol):
+    """The calls a live room makes. Times are `time.perf_counter_ns()` values."""
+
+    enabled: bool
+
+    def open_run(
+        self,
+        *,
+        prompt: NDArray[np.int32],
+        settings: Mapping[str, Any],
+        model: Mapping[str, Any],
+        describe: Describe,
+        parent: int | None = None,
+        fork: int | None = None,
+        forced: int | None = None,
+        cached_tokens: int = 0,
+        source: object = None,
+    ) -> int: ...
+
+    def extend_prompt(self, run: int, tokens: NDArray[np.int32]) -> None: ...
+
+    def close_run(self, run: int, finish: str, error: str | None = None) -> None: ...
+
+    def question(self, text: str) -> None: ...
+
+    def stage(self, run: int, token: int, name: str, start_ns: int, end_ns: int, n: int = 1) -> None: ...
+
+    def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None: ...
+
+
+class NullTracer:
+    """Forgets everything; the tracer of a run that nobody records."""
+
+    enabled = False
+
+    def open_run(self, **_facts: Any) -> int:
+        return 0
+
+    def extend_prompt(self, run: int, tokens: NDArray[np.int32]) -> None:
+        pass
+
+    def close_run(self, run: int, finish: str, error: str | None = None) -> None:
+        pass
+
+    def question(self, text: str) -> None:
+        pass
+
+    def stage(self, run: int, token: int, name: str, start_ns: int, end_ns: int, n: int = 1) -> None:
+        pass
+
+    def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None:
+        pass
+
+
+NULL: Tracer = NullTracer()
+_current: ContextVar[Tracer] = ContextVar("genai_lab_tracer", default=NULL)
+
+
+def current_tracer() -> Tracer:
+    """The tracer of this context: the null tracer unless inside `with use_tracer(...)`. It does not cross threads."""
+    return _current.get()
+
+
+@contextmanager
+def use_tracer(tracer: Tracer) -> Iterator[Tracer]:
+    """Make `tracer` the current one inside the block."""
+    token = _current.set(tracer)
+    try:
+        yield tracer
+    finally:
+        _current.reset(token)
