@@ -1,7 +1,7 @@
 """A tiny random llama with a byte-level tokenizer: the real seam that every room's tests run on.
 
-Receives sizes and a seed. Returns an ordinary model folder, made by the real builder from a GGUF file written here, which
-genai_lab and onnxruntime-genai load alike. Its words mean nothing, but any text goes in and comes out whole.
+Receives sizes and a seed. Returns an ordinary model folder, made by the real builder from a GGUF file written here,
+which genai_lab and onnxruntime-genai load alike. Its words mean nothing, but any text goes in and comes out whole.
 
     folder = tiny_model_folder(tmp_path / "model")            # float32, exact enough to compare bit patterns of choices
     folder = tiny_model_folder(tmp_path / "model", "int4")    # blocks of 32, as the default model has them
@@ -56,7 +56,9 @@ def tiny_model_folder(
     `weight_type` is the GGUF type of the layers' weights: F32 for fp32, else Q4_1, unless given.
     """
     checkpoint = path.with_name(f"{path.name}.gguf")
-    write_tiny_gguf(checkpoint, seed=seed, sizes=sizes, weight_type=weight_type or ("F32" if precision == "fp32" else "Q4_1"))
+    write_tiny_gguf(
+        checkpoint, seed=seed, sizes=sizes, weight_type=weight_type or ("F32" if precision == "fp32" else "Q4_1")
+    )
     return build_model(checkpoint, path, precision, extra_options=extra_options)
 
 

@@ -15,6 +15,22 @@ Receives a GGUF file. Returns a model folder that genai_lab and onnxruntime-gena
     └── folder           whole or not at all
 """
 
-from genai_lab.builder.build import build_model
+from __future__ import annotations
 
-__all__ = ["build_model"]
+from typing import TYPE_CHECKING, Any
+
+from genai_lab.builder.options import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from genai_lab.builder.build import build_model
+
+__all__ = ["FORMAT_VERSION", "build_model"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `build_model` when it is first used: who only looks in a cache does not need onnx and gguf."""
+    if name != "build_model":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from genai_lab.builder.build import build_model
+
+    return build_model

@@ -9,8 +9,9 @@ A block is 32 neighbouring weights of one output row that share a scale:
     Q4_1   weight = scale * code + minimum             code in 0..15
     Q8_0   weight = scale * code                       code in -128..127
 
-`MatMulNBits` computes `scale * (code - 8)` (4 bits) and `scale * (code - 128)` (8 bits) exactly, so Q4_0 and Q8_0 go in as
-they are. Its integer zero points cannot say what Q4_1's minimum says, and rounding the minimum to one ruins the model. But
+`MatMulNBits` computes `scale * (code - 8)` (4 bits) and `scale * (code - 128)` (8 bits) exactly, so Q4_0 and Q8_0 go in
+as they are. Its integer zero points cannot say what Q4_1's minimum says, and rounding the minimum to one ruins the
+model. But
 
     scale * code + minimum  =  scale * (code - 8)  +  (minimum + 8 * scale)
 
@@ -109,7 +110,8 @@ def as_blocks8(tensor: GgufTensor) -> Blocks8:
     """The weight in 8 bits: exact from Q8_0, rounded from anything else."""
     if tensor.type == GgmlType.Q8_0:
         block = tensor.data.reshape(tensor.shape[0], -1, 34)
-        return Blocks8(block[..., 2:] ^ np.uint8(0x80), _halves(block[..., 0:2]))  # q + 128 is q with its sign bit turned
+        codes = block[..., 2:] ^ np.uint8(0x80)  # adding 128 to a signed byte turns its highest bit
+        return Blocks8(codes, _halves(block[..., 0:2]))
     values = _in_blocks(tensor)  # [rows, blocks, 32]
     scales = np.abs(values).max(axis=-1) / np.float32(127)
     codes = np.rint(values * _reciprocal(scales)[..., None]) + 128
@@ -124,8 +126,12 @@ def _halves(raw: NDArray[np.uint8]) -> FloatArray:
 def _neighbours_together(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """GGUF's byte i holds weights i and i + 16; `MatMulNBits` wants weights 2i and 2i + 1."""
     low, high = raw & 0x0F, raw >> 4  # weights 0..15, weights 16..31
-    pairs = np.concatenate([low, high], axis=-1).reshape(*raw.shape[:-1], 16, 2)
-    return pairs[..., 0] | (pairs[..., 1] << 4)
+    return _two_a_byte(np.concatenate([low, high], axis=-1))
+
+
+def _two_a_byte(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Codes [..., 32] as bytes [..., 16], the even one in the low half."""
+    return np.bitwise_or(codes[..., 0::2], np.left_shift(codes[..., 1::2], np.uint8(4)), dtype=np.uint8)
 
 
 def _in_blocks(tensor: GgufTensor) -> FloatArray:
@@ -141,8 +147,7 @@ def _round_to_4_bits(values: FloatArray) -> Blocks4:
     minima, maxima = values.min(axis=-1), values.max(axis=-1)
     scales = (maxima - minima) / np.float32(15)
     codes = np.rint((values - minima[..., None]) * _reciprocal(scales)[..., None]).astype(np.uint8)
-    pairs = codes.reshape(*codes.shape[:-1], 16, 2)
-    return Blocks4(pairs[..., 0] | (pairs[..., 1] << 4), scales, minima + 8 * scales)
+    return Blocks4(_two_a_byte(codes), scales, minima + 8 * scales)
 
 
 def _reciprocal(scales: FloatArray) -> FloatArray:

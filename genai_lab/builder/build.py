@@ -1,7 +1,7 @@
 """From a GGUF file to a model folder.
 
-Receives paths and options. Returns the folder, which both genai_lab and onnxruntime-genai load. It does not know how any
-of the files is made, only their order.
+Receives paths and options. Returns the folder, which both genai_lab and onnxruntime-genai load. It does not know how
+any of the files is made, only their order.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def build_model(
 ) -> Path:
     """Convert a GGUF checkpoint into a model folder and return the folder.
 
-    The folder appears whole or not at all. A model folder already there is replaced, or kept with `keep_existing` if another
-    process has put one there meanwhile. See `options.EXTRA_OPTIONS` for the extra options.
+    The folder appears whole or not at all. A model folder already there is replaced, or kept with `keep_existing` if
+    another process has put one there meanwhile. See `options.EXTRA_OPTIONS` for the extra options.
 
     Raises ArgumentError for a bad option and ModelFolderError for a checkpoint that cannot be used.
 

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if args.input is None:
             raise ArgumentError(
-                f"-m {args.model_name}: models are not fetched by name. Fetch the .gguf file yourself and give it with -i."
+                f"-m {args.model_name}: models are not fetched by name. Fetch the .gguf file and give it with -i."
             )
         folder = build_model(
             args.input, args.output, args.precision, args.execution_provider, parse_extra_options(args.extra_options)
@@ -52,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
         "-p", "--precision", required=True, choices=[*Precision], help="weights; int4 imports Q4_1 and Q4_0 exactly"
     )
     parser.add_argument("-e", "--execution_provider", default="cpu", choices=EXECUTION_PROVIDERS, help="default cpu")
-    parser.add_argument("-c", "--cache_dir", metavar="FOLDER", help="accepted and not needed: nothing is fetched or cached")
+    parser.add_argument("-c", "--cache_dir", metavar="FOLDER", help="accepted, not needed: nothing is fetched")
     parser.add_argument("--extra_options", nargs="+", default=[], metavar="KEY=VALUE", help="see below")
     return parser
 

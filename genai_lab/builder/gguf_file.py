@@ -72,7 +72,7 @@ def read_gguf(path: str | Path) -> GgufFile:
     if not path.is_file():
         raise ModelFolderError(f"{path}: no such file. Give the path of a .gguf file.")
     if path.stat().st_size < 24:
-        raise ModelFolderError(f"{path}: {path.stat().st_size} bytes are too few for a GGUF file. Fetch the file again.")
+        raise ModelFolderError(f"{path}: {path.stat().st_size} bytes are too few for a GGUF file. Fetch it again.")
     cursor = _Cursor(path, np.memmap(path, dtype=np.uint8, mode="r"))
     num_tensors, num_keys = _read_header(cursor)
     metadata = _read_metadata(cursor, num_keys)
@@ -85,7 +85,7 @@ class _Cursor:
     def __init__(self, path: Path, data: NDArray[np.uint8]) -> None:
         self.path = path
         self.data = data
-        self.view = memoryview(data)
+        self.view = data.data
         self.at = 0
 
     def fail(self, what: str) -> NoReturn:
@@ -95,7 +95,7 @@ class _Cursor:
         """`count`, after checking that so many items of at least `least_bytes` each can still follow."""
         left = len(self.data) - self.at
         if count * least_bytes > left:
-            self.fail(f"{what}: {count} items of at least {least_bytes} bytes do not fit in the {left} bytes that are left")
+            self.fail(f"{what}: {count} items of at least {least_bytes} bytes do not fit in the {left} that are left")
         return count
 
     def scalar(self, code: str) -> Any:
@@ -114,7 +114,8 @@ class _Cursor:
     def array(self, dtype: str, count: int) -> list[Any]:
         values = np.frombuffer(self.view, dtype=dtype, count=count, offset=self.at)
         self.at += values.nbytes
-        return values.tolist()
+        numbers: list[Any] = values.tolist()
+        return numbers
 
 
 def _read_header(cursor: _Cursor) -> tuple[int, int]:
@@ -195,5 +196,5 @@ def _num_bytes(cursor: _Cursor, name: str, kind: GGMLQuantizationType, shape: tu
     if not all(shape):
         cursor.fail(f"tensor {name!r} has the empty shape {shape}")
     if shape[-1] % block_size:
-        cursor.fail(f"tensor {name!r}: a row of {shape[-1]} is not a whole number of {kind.name} blocks of {block_size}")
+        cursor.fail(f"tensor {name!r}: rows of {shape[-1]} do not divide into {kind.name} blocks of {block_size}")
     return math.prod(shape) // block_size * block_bytes

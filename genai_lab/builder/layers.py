@@ -6,8 +6,6 @@ puts the parts together (see `llama`).
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,7 +66,8 @@ class Layers:
         """Rows of the weight by id: [B, S] -> [B, S, columns]. `tied_head` can use the same bytes again."""
         self._embedding = name, weight
         if isinstance(weight, Dense):
-            return self.writer.node("Gather", [self.writer.weight(f"{name}.weight", weight.values), ids], f"{name}/output")
+            values = self.writer.weight(f"{name}.weight", weight.values)
+            return self.writer.node("Gather", [values, ids], f"{name}/output")
         codes = self.writer.weight(f"{name}.codes", weight.codes.reshape(weight.num_rows, -1))  # [rows, columns]
         scales = self.writer.weight(f"{name}.scales", weight.scales)
         return self.writer.node(
@@ -101,9 +100,8 @@ class Layers:
         """Add y to the residual stream; returns the RMS norm of the sum, and the sum."""
         scale = self.writer.weight(f"{name}.weight", weight)
         outputs = [name, "", "", f"{name}/residual"]
-        self.writer.node(
-            "SkipSimplifiedLayerNormalization", [y, residual, scale], outputs, domain=MICROSOFT, epsilon=self.norm_epsilon
-        )
+        op, inputs = "SkipSimplifiedLayerNormalization", [y, residual, scale]
+        self.writer.node(op, inputs, outputs, domain=MICROSOFT, epsilon=self.norm_epsilon)
         return outputs[0], outputs[3]
 
     def gated_silu(self, name: str, gate_up: str) -> str:

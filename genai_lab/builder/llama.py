@@ -3,10 +3,10 @@
 Receives a `Checkpoint` and an `OnnxWriter`. Returns nothing: the graph is in the writer. It does not know about files,
 configs or tokenizers.
 
-    input_ids -> embedding -> layers x [norm -> QKV -> attention -> out -> norm -> gate, up -> down] -> norm -> head -> logits
+    input_ids -> embedding -> layers x [norm -> QKV -> attention -> out -> norm -> gate, up -> down] -> norm -> head
 
-The names of inputs and outputs are those that onnxruntime-genai expects. Rows of a batch may have different lengths: how
-many positions of a row are real is read from `attention_mask`, and a row's positions count from its own start.
+The names of inputs and outputs are those that onnxruntime-genai expects. Rows of a batch may have different lengths:
+how many positions of a row are real is read from `attention_mask`, and a row's positions count from its own start.
 """
 
 from __future__ import annotations
@@ -114,12 +114,15 @@ class _LlamaGraph:
         writer, shape = self.writer, self.shape
         writer.input("input_ids", INT64, ["batch_size", "sequence_length"])
         writer.input("attention_mask", INT64, ["batch_size", "total_sequence_length"])
-        writer.output("logits", FLOAT, ["batch_size", 1 if self.options.prune_lm_head else "sequence_length", shape.vocab_size])
+        positions = 1 if self.options.prune_lm_head else "sequence_length"
+        writer.output("logits", FLOAT, ["batch_size", positions, shape.vocab_size])
         for layer in range(shape.num_layers):
             for half in ("key", "value"):
-                rows, width = ["batch_size", shape.num_key_value_heads], shape.head_size
-                writer.input(f"past_key_values.{layer}.{half}", FLOAT, [*rows, "past_sequence_length", width])
-                writer.output(f"present.{layer}.{half}", FLOAT, [*rows, "total_sequence_length", width])
+                heads, width = shape.num_key_value_heads, shape.head_size
+                past: list[int | str] = ["batch_size", heads, "past_sequence_length", width]
+                present: list[int | str] = ["batch_size", heads, "total_sequence_length", width]
+                writer.input(f"past_key_values.{layer}.{half}", FLOAT, past)
+                writer.output(f"present.{layer}.{half}", FLOAT, present)
 
     def row_lengths(self) -> None:
         """What GroupQueryAttention asks for: the index of each row's last position, and the longest row's length."""
@@ -159,11 +162,11 @@ class _LlamaGraph:
         k = self.source.body(f"blk.{layer}.attn_k.weight", keys, hidden)
         v = self.source.body(f"blk.{layer}.attn_v.weight", keys, hidden)
         packed = stack_rows([_halves_apart(q, shape.head_size), _halves_apart(k, shape.head_size), v])
+        qkv = [self.layers.linear(f"layers.{layer}/qkv", x, packed), "", ""]  # [B, S, queries + 2 * keys], packed
         past = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value"]
         return self.writer.node(
             "GroupQueryAttention",
-            [self.layers.linear(f"layers.{layer}/qkv", x, packed), "", "", *past]
-            + ["seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"],
+            [*qkv, *past, "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"],
             [f"layers.{layer}/attention", f"present.{layer}.key", f"present.{layer}.value"],
             domain=MICROSOFT,
             num_heads=shape.num_attention_heads,

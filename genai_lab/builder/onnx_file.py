@@ -1,7 +1,7 @@
 """Write an ONNX model whose weights stream into a file beside it.
 
-Receives nodes, constants and weights one by one. Returns nothing: `save` leaves `model.onnx` and `model.onnx.data` in the
-folder. It does not know what the nodes compute.
+Receives nodes, constants and weights one by one. Returns nothing: `save` leaves `model.onnx` and `model.onnx.data` in
+the folder. It does not know what the nodes compute.
 
 Weights are written as they arrive and then forgotten, so that the whole model is never in memory.
 """
@@ -41,7 +41,9 @@ class OnnxWriter:
     def __enter__(self) -> OnnxWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._data.close()
 
     def input(self, name: str, dtype: int, shape: Shape) -> str:
@@ -52,7 +54,9 @@ class OnnxWriter:
         self.outputs.append(helper.make_tensor_value_info(name, dtype, shape))
         return name
 
-    def node(self, op: str, inputs: Sequence[str], output: str | Sequence[str], domain: str = "", **attributes: Any) -> str:
+    def node(
+        self, op: str, inputs: Sequence[str], output: str | Sequence[str], domain: str = "", **attributes: Any
+    ) -> str:
         """Add a node and return the name of its first output. The node is named after that output."""
         outputs = [output] if isinstance(output, str) else list(output)
         self.nodes.append(helper.make_node(op, list(inputs), outputs, name=outputs[0], domain=domain, **attributes))
@@ -71,7 +75,7 @@ class OnnxWriter:
         values = np.ascontiguousarray(values)
         self._data.write(b"\0" * (-self._data.tell() % ALIGNMENT))
         offset = self._data.tell()
-        self._data.write(memoryview(values).cast("B"))
+        self._data.write(values.data.cast("B"))
         self._place(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape, offset, values.nbytes)
         return name
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from genai_lab.errors import ArgumentError
 
+FORMAT_VERSION: Final = 1  # goes up when the same checkpoint and options give other files: caches are keyed by it
 EXECUTION_PROVIDERS: Final = ("cpu",)
 MAX_FILENAME: Final = 200  # bytes; the weights' file adds a suffix
 
@@ -49,21 +50,23 @@ def parse_options(
         raise ArgumentError(f"precision={precision!r}: allowed are {', '.join(Precision)}.")
     if execution_provider not in EXECUTION_PROVIDERS:
         raise ArgumentError(
-            f"execution_provider={execution_provider!r}: allowed is cpu. For other providers use onnxruntime-genai's builder."
+            f"execution_provider={execution_provider!r}: allowed is cpu. For others use onnxruntime-genai's builder."
         )
     extra = dict(extra_options or {})
     unknown = sorted(set(extra) - EXTRA_OPTIONS.keys())
     if unknown:
         raise ArgumentError(f"extra_options: unknown {', '.join(unknown)}; allowed are {', '.join(EXTRA_OPTIONS)}.")
     return BuildOptions(
-        Precision(precision), _prune_lm_head(extra.get("prune_lm_head")), _accuracy_level(extra.get("accuracy_level")),
+        Precision(precision),
+        _prune_lm_head(extra.get("prune_lm_head")),
+        _accuracy_level(extra.get("accuracy_level")),
         _filename(extra.get("filename")),
     )
 
 
 EXTRA_OPTIONS: Final = {
     "prune_lm_head": "true (default) computes logits for each row's last position only; false for every position",
-    "accuracy_level": "4 (default) rounds activations to int8 inside each product; 0 or 1 keeps float32 (nearer, much slower)",
+    "accuracy_level": "4 (default) rounds activations to int8 in each product; 0 or 1 keeps float32 (much slower)",
     "filename": "name of the ONNX file (default model.onnx)",
 }
 

