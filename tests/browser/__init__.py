@@ -1,0 +1,1 @@
+"""Tests that drive headless Chromium: pages from files, and real JupyterLab."""
