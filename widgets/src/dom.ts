@@ -1,0 +1,86 @@
+/**
+ * Small helpers for building pages by hand: elements, drawing once a frame, following the notebook's light or dark.
+ *
+ * Text only ever enters the page as text. Knows nothing about traces.
+ */
+
+type Child = Node | string | null | undefined | false;
+type Attributes = Record<string, string | number | boolean | null | undefined | ((e: never) => void)>;
+
+/** An element; `on…` attributes become listeners, true/false become "true"/"false", null leaves the attribute out. */
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined) continue;
+    if (typeof value === "function") element.addEventListener(name.slice(2), value as unknown as EventListener);
+    else if (name === "class") element.className = String(value);
+    else if (name === "style") element.style.cssText = String(value);
+    else element.setAttribute(name, String(value));
+  }
+  put(element, ...children);
+  return element;
+}
+
+export const put = (element: Element, ...children: Child[]): void =>
+  element.append(...children.filter((c): c is Node | string => c !== null && c !== undefined && c !== false));
+
+export function refill(element: Element, ...children: Child[]): void {
+  element.replaceChildren();
+  put(element, ...children);
+}
+
+/** Writes only what differs, so that nothing is laid out or read aloud again for no reason. */
+export function say(element: Element, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** `true`/`false` attribute only when it changes. */
+export function flag(element: Element, name: string, value: boolean | string): void {
+  const text = String(value);
+  if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+}
+
+/** At most one call of `draw` a frame and 30 a second; a hidden tab still gets its turn. */
+export function paced(draw: () => void, signal: AbortSignal): () => void {
+  let waiting = false;
+  let last = 0;
+  const go = () => {
+    if (!waiting || signal.aborted) return;
+    waiting = false;
+    last = performance.now();
+    draw();
+  };
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    const rest = Math.max(0, 33 - (performance.now() - last));
+    if (rest > 16) setTimeout(go, rest);
+    else requestAnimationFrame(go);
+    setTimeout(go, 200);
+  };
+}
+
+/** Sets `data-theme` from the notebook's own switch, else from the system, and keeps following it. */
+export function followTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => {
+    const notebook = document.body.dataset.jpThemeLight;
+    const dark = notebook ? notebook === "false" : system.matches;
+    const theme = dark ? "dark" : "light";
+    if (root.dataset.theme === theme) return;
+    root.dataset.theme = theme;
+    changed();
+  };
+  const observer = new MutationObserver(apply);
+  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  system.addEventListener("change", apply, { signal });
+  signal.addEventListener("abort", () => observer.disconnect());
+  apply();
+}
+
+/** An id for aria references; only its being different matters. */
+export const freshId = (): string => `gl-${Math.random().toString(36).slice(2, 10)}`;

@@ -1,0 +1,188 @@
+/**
+ * The pinned token: what else could have been said there, and its facts in numbers.
+ *
+ * Shows any row it is given (the picked one, or the one under the pointer); asks the store to continue with another choice.
+ */
+import { refuse, refused } from "./card";
+import { h, refill, say } from "./dom";
+import { candidates, count, ordinal, percent, time } from "./format";
+import type { Store } from "./store";
+import { firstTokenMs, placeInAnswer, runName, tookMs, word } from "./tokens";
+import type { Selection } from "./types";
+
+const SHOWN = 8;
+
+export interface Alternative {
+  rank: number;
+  id: number;
+  prob: number;
+  chosen: boolean;
+}
+
+/** The most likely tokens at a row; the chosen one is always among them. */
+export function alternatives(store: Store, row: number, shown = SHOWN): Alternative[] {
+  const ids = store.top("top_ids", row);
+  const deltas = store.top("top_delta", row);
+  const logZ = store.tokens.get("log_z", row);
+  const token = store.tokens.get("token", row);
+  const out = Array.from(ids.subarray(0, shown), (id, i) => ({
+    rank: i + 1,
+    id,
+    prob: Math.exp(-deltas[i] / 1024 - logZ),
+    chosen: id === token,
+  }));
+  if (!out.some((a) => a.chosen))
+    out.splice(Math.min(out.length, shown - 1), 1, {
+      rank: store.tokens.get("rank", row),
+      id: token,
+      prob: store.tokens.get("prob", row),
+      chosen: true,
+    });
+  return out;
+}
+
+export interface Pin {
+  element: HTMLElement;
+  show(at: Selection, preview: boolean): void;
+  focus(): void;
+}
+
+export function makePin(store: Store, back: () => void): Pin {
+  const heading = h("h3");
+  const list = h("ul", { class: "gl-alts" });
+  const note = h("p", { class: "gl-note", "aria-live": "polite" });
+  const facts = h("dl", { class: "gl-facts" });
+  const element = h(
+    "div",
+    { class: "gl-pin" },
+    h("div", {}, heading, list, note),
+    h("div", {}, h("h3", {}, "In numbers"), facts),
+  );
+  let at: Selection = { run: 0, token: -1 };
+
+  const lines = Array.from({ length: SHOWN }, () => {
+    const rank = h("span", { class: "gl-r" });
+    const name = h("span", { class: "gl-w" });
+    const bar = h("i");
+    const value = h("span", { class: "gl-v" });
+    const go = h("span", { class: "gl-go" });
+    const button = h(
+      "button",
+      { class: "gl-alt", type: "button", tabindex: -1 },
+      rank,
+      name,
+      h("span", { class: "gl-b" }, bar),
+      value,
+      go,
+    );
+    const item = h("li", {}, button);
+    list.append(item);
+    return { item, button, rank, name, bar, value, go, choice: null as Alternative | null };
+  });
+
+  const take = (button: Element | null) => {
+    const line = lines.find((l) => l.button === button);
+    if (!line?.choice || line.choice.chosen) return;
+    const made = store.branchAt(at, line.choice.id);
+    if (made) store.select(made.info.run, 0);
+    else if (!refused(line.button)) store.branch(at.run, at.token, line.choice.id, null);
+  };
+  list.addEventListener("click", (e) => take((e.target as Element).closest("button")));
+  list.addEventListener("keydown", (e) => {
+    const usable = lines.filter((l) => !l.item.hidden && !l.choice?.chosen).map((l) => l.button);
+    const i = usable.indexOf(document.activeElement as HTMLButtonElement);
+    if (e.key === "ArrowDown") usable[Math.min(usable.length - 1, i + 1)]?.focus();
+    else if (e.key === "ArrowUp" && i > 0) usable[i - 1].focus();
+    else if (e.key === "ArrowUp" || e.key === "Escape") back();
+    else return;
+    e.preventDefault();
+    e.stopPropagation();
+  });
+
+  const showAlternatives = (row: number) => {
+    const rows = alternatives(store, row);
+    const reason = store.refusal;
+    let stop = true;
+    lines.forEach((line, i) => {
+      const a = rows[i] ?? null;
+      line.choice = a;
+      line.item.hidden = !a;
+      if (!a) return;
+      const made = !a.chosen && store.branchAt(at, a.id);
+      say(line.rank, count(a.rank));
+      say(line.name, word(store, a.id));
+      line.name.classList.toggle("gl-special", store.special(a.id));
+      line.bar.style.width = `${a.prob * 100}%`;
+      say(line.value, percent(a.prob));
+      const forced = store.tokens.get("final_prob", row);
+      say(
+        line.go,
+        a.chosen
+          ? Number.isNaN(forced)
+            ? "put here by hand"
+            : "chosen"
+          : made
+            ? `↳ show ${runName(store, made)}`
+            : "↳ continue from here",
+      );
+      line.button.classList.toggle("gl-sel", a.chosen);
+      line.button.classList.toggle("gl-made", !!made);
+      refuse(line.button, a.chosen ? "this is the token that was taken" : made ? null : reason);
+      line.button.tabIndex = !a.chosen && stop ? 0 : -1;
+      if (!a.chosen) stop = false;
+    });
+    const waiting = store.pending;
+    say(
+      note,
+      waiting
+        ? store.late
+          ? "The notebook has not answered yet; a cell may still be running there."
+          : waiting.token === null
+            ? "Asked the model to write again …"
+            : `Asked the model to continue with “${word(store, waiting.token)}” …`
+        : (reason ?? "Pick another candidate to see how the answer would have gone on."),
+    );
+  };
+
+  const fact = (value: string, meaning: string) => h("div", {}, h("dt", {}, value), h("dd", {}, meaning));
+  const showFacts = (row: number) => {
+    const get = (name: string) => store.tokens.get(name, row);
+    const run = store.run(at.run);
+    const bits = get("entropy");
+    const drawn = get("final_prob");
+    const all = store.vocabulary ? `all ${count(store.vocabulary)} tokens` : "all tokens";
+    const first = at.token === 0 && run?.info.parent === null;
+    refill(
+      facts,
+      fact(percent(get("prob")), "probability the model gave to this token, before any setting is applied"),
+      fact(
+        ordinal(get("rank")),
+        get("rank") === 1 ? `the most likely of ${all}` : `place among ${all}, 1st being the most likely`,
+      ),
+      fact(candidates(bits), `equally likely tokens would leave the same doubt (entropy ${bits.toFixed(2)} bits)`),
+      Number.isNaN(drawn)
+        ? fact("by hand", "this token was put here, not drawn; the model continued after it")
+        : run?.info.settings.mode === "greedy"
+          ? fact("best", "the most likely token was taken, nothing was left to chance")
+          : fact(percent(drawn), "probability it was drawn with, after all settings"),
+      first && run
+        ? fact(time(firstTokenMs(store, run)), "from the question to this first token")
+        : fact(time(tookMs(store, row)), "to make this token"),
+    );
+  };
+
+  return {
+    element,
+    show(now, preview) {
+      at = now;
+      const row = store.rowAt(now);
+      element.hidden = row === undefined;
+      if (row === undefined) return;
+      const hint = !preview && !store.picked && !store.running ? ", where it hesitated most" : "";
+      say(heading, `What else could it have said at token ${placeInAnswer(store, now) + 1}${hint}?`);
+      showAlternatives(row);
+      showFacts(row);
+    },
+    focus: () => lines.find((l) => l.button.tabIndex === 0)?.button.focus(),
+  };
+}

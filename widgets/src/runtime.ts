@@ -1,0 +1,75 @@
+/**
+ * The bundle's entry: what the hidden runtime widget offers to the trace models and views of a page.
+ *
+ * `createStore(model)` for a trace, `mount(kind, { el, signal }, store)` for each picture. Nothing is kept between calls
+ * except the one style element of the page.
+ */
+import { followTheme, h, paced } from "./dom";
+import { makeRibbon } from "./ribbon";
+import { createStore, type Store } from "./store";
+import css from "./styles.css";
+import type { MakeView } from "./view";
+
+const KINDS: Record<string, MakeView> = { ribbon: makeRibbon };
+
+interface Context {
+  el: HTMLElement;
+  signal?: AbortSignal;
+}
+
+function addStyles(): void {
+  const known = [...document.head.querySelectorAll("style[data-genai-lab]")];
+  if (known.some((style) => style.textContent === css)) return;
+  document.head.append(h("style", { "data-genai-lab": "" }, css));
+}
+
+function publish(root: HTMLElement, store: Store): void {
+  const at = store.selected;
+  Object.assign(root.dataset, {
+    tokens: String(store.tokens.rows),
+    runs: String(store.runs.length),
+    status: store.status,
+    selected: `${at.run}:${at.token}`,
+    kernel: store.kernel,
+  });
+  if (store.ready) root.dataset.ready = "1";
+}
+
+/** JupyterLab runs one-letter commands ("d" twice deletes the cell); keys meant for a picture must not reach it. */
+function keepKeys(e: KeyboardEvent): void {
+  const plain = !e.ctrlKey && !e.metaKey && !e.altKey;
+  if (plain && !(e.shiftKey && e.key === "Enter")) e.stopPropagation();
+}
+
+function mount(kind: string, { el, signal }: Context, store: Store): () => void {
+  const make = KINDS[kind];
+  if (!make) throw new Error(`unknown kind of view "${kind}"; there are ${Object.keys(KINDS).join(", ")}`);
+  addStyles();
+  const end = new AbortController();
+  signal?.addEventListener("abort", () => end.abort());
+  const root = h("div", { class: "gl", "data-kind": kind });
+  const view = make({ store, root, signal: end.signal });
+  root.append(view.element);
+  el.replaceChildren(root);
+
+  const show = (change: Parameters<typeof view.draw>[0]) => {
+    view.draw(change);
+    publish(root, store);
+  };
+  const later = paced(() => show("data"), end.signal);
+  followTheme(root, () => root.isConnected && show("theme"), end.signal);
+  store.subscribe((change) => (change === "data" ? later() : show(change)), end.signal);
+  root.addEventListener("keydown", keepKeys, { signal: end.signal });
+  const sizes = new ResizeObserver(() => show("size"));
+  sizes.observe(root);
+  end.signal.addEventListener("abort", () => {
+    sizes.disconnect();
+    root.remove();
+  });
+  show("data");
+  return () => end.abort();
+}
+
+export default {
+  initialize: () => ({ createStore, mount }),
+};

@@ -1,0 +1,68 @@
+/**
+ * What a chunk's header says, in the words of PROTOCOL.md.
+ *
+ * Types only: nothing here runs. Every string may come from a model or a file and is shown as text, never as HTML.
+ */
+
+export interface Settings {
+  mode: "greedy" | "sample";
+  mode_reason?: string;
+  temperature: number;
+  top_k: number;
+  top_p: number;
+  min_p: number;
+  repetition_penalty: number;
+  min_length?: number;
+  no_repeat_ngram_size?: number;
+  random_seed?: number | null;
+  max_length?: number;
+}
+
+export type RunStatus = "running" | "done" | "stopped" | "failed";
+
+export interface RunInfo {
+  run: number;
+  parent: number | null;
+  fork: number | null;
+  forced: number | null;
+  status: RunStatus;
+  finish: string | null;
+  error: string | null;
+  prompt_tokens: number;
+  cached_tokens: number;
+  question: string;
+  prompt_text: string;
+  settings: Settings;
+  start_ms: number;
+}
+
+export interface ColumnInfo {
+  name: string;
+  dtype: "u1" | "u2" | "u4" | "i4" | "f4" | "f8";
+  shape: number[];
+  offset: number;
+}
+
+export type TableName = "tokens" | "changed" | "seen" | "stages";
+
+export interface Header {
+  format: string;
+  version: number;
+  seq: number;
+  first: Partial<Record<TableName, number>>;
+  model: { name: string; vocab_size: number; kv_bytes_per_token?: number };
+  origin: { machine?: string; recorded_at?: string; dropped_events?: number };
+  runs: RunInfo[];
+  texts: [number, string, number][];
+  stage_names: string[];
+  processor_names: string[];
+  columns: ColumnInfo[];
+}
+
+/** The settings a person can move; the rest of a run's settings stays as recorded. */
+export type Knobs = Pick<Settings, "mode" | "temperature" | "top_k" | "top_p" | "min_p" | "repetition_penalty">;
+
+export interface Selection {
+  run: number;
+  token: number;
+}
