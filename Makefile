@@ -62,7 +62,6 @@ format: env-dev notebooks ## put the code into its form
 	@if [ -d widgets/node_modules ]; then cd widgets && npm run --silent format; fi
 
 binder: env-dev ## replay what mybinder.org does with the last commit
-	$(PY) -m pip install --quiet --disable-pip-version-check jupyter-repo2docker psutil
 	$(PY) -m tools.binder_replay
 
 clean: ## remove products and caches

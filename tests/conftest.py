@@ -51,3 +51,11 @@ def model_folder(pytestconfig: pytest.Config) -> Path:
     if in_ci():
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny random llama in float32, made once a session; `tests.tiny` makes others."""
+    from tests.tiny import tiny_model_folder
+
+    return tiny_model_folder(tmp_path_factory.mktemp("tiny") / "model")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import platformdirs
+from genai_lab.workbench.cache import CACHE_VARIABLE, cache_folder
 
 JUPYTER_VARIABLES = {
     "JUPYTER_CONFIG_DIR": "jupyter/config",
@@ -30,11 +30,6 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
-def user_cache() -> Path:
-    """Where the default model is, for the user who runs the tests."""
-    return Path(os.environ.get("GENAI_LAB_CACHE") or platformdirs.user_cache_path("genai_lab")).absolute()
-
-
 def playwright_browsers() -> Path:
     """Where `playwright install` put its browsers for this user."""
     if sys.platform == "darwin":
@@ -47,7 +42,7 @@ class Surroundings:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        shared = {"GENAI_LAB_CACHE": str(user_cache())}
+        shared = {CACHE_VARIABLE: str(cache_folder())}
         shared |= {"PLAYWRIGHT_BROWSERS_PATH": os.environ.get("PLAYWRIGHT_BROWSERS_PATH", str(playwright_browsers()))}
         folders = {
             "HOME": home,
