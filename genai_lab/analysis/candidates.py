@@ -1,7 +1,7 @@
 """The candidates of one token, before and after each processor and filter, as one frame.
 
-Works from what was recorded: the 64 best logits exactly, a histogram of the others, what each processor changed, and how
-many candidates each filter left.
+Works from what was recorded: the 64 best logits exactly, a histogram of the others, what each processor changed, and
+how many candidates each filter left.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from genai_lab.tracing import Recording
 def candidate_frame(recording: Recording, row: int) -> pd.DataFrame:
     """One row per recorded candidate of token `row` of the tokens table, most likely first.
 
-    Columns: rank, token, text, logit, prob (the model's own), after_<processor> (logit), temperature, top_k, top_p, min_p
-    (probability after each; NaN once cut), chosen.
+    Columns: rank, token, text, logit, prob (the model's own), after_<processor> (logit), temperature, top_k, top_p,
+    min_p (probability after each; NaN once cut), chosen.
     """
     tokens = recording.tokens
     if not 0 <= row < len(tokens["token"]):
@@ -72,7 +72,8 @@ def _apply_filters(recording: Recording, row: int, scores: NDArray[np.float64], 
 
 
 def _tail_weight(recording: Recording, row: int, highest: float, temperature: float) -> float:
-    """Sum of exp((logit - highest) / temperature) over the tokens outside the recorded candidates, from the histogram."""
+    """Sum of exp((logit - highest) / temperature) over the tokens outside the recorded candidates, from the
+    histogram."""
     tokens = recording.tokens
     count = tokens["tail_count"][row].astype(np.float64)
     lo, hi = float(tokens["tail_lo"][row]), float(tokens["tail_hi"][row])

@@ -8,8 +8,8 @@ from genai_lab.tracing import Recording
 
 
 def token_frame(recording: Recording) -> pd.DataFrame:
-    """One row per generated token: run, index, position, token, text, prob, rank, entropy (bits), final_prob, the counts left
-    by each filter, start_ms, end_ms, latency_ms."""
+    """One row per generated token: run, index, position, token, text, prob, rank, entropy (bits), final_prob, the
+    counts left by each filter, start_ms, end_ms, latency_ms."""
     columns = recording.tokens
     names = ("run", "index", "position", "token", "prob", "rank", "entropy", "final_prob")
     frame = pd.DataFrame({name: columns[name] for name in names})
@@ -22,16 +22,16 @@ def token_frame(recording: Recording) -> pd.DataFrame:
 
 
 def stage_frame(recording: Recording) -> pd.DataFrame:
-    """One row per measured stage: run (-1: no generator), token (index it served, -1: before the first), stage, start_ms,
-    dur_ms, n (tokens handled)."""
+    """One row per measured stage: run (-1: no generator), token (index it served, -1: before the first), stage,
+    start_ms, dur_ms, n (tokens handled)."""
     columns = recording.stages
     names = pd.Categorical.from_codes(columns["stage"].astype("int16"), categories=recording.stage_names)
     return pd.DataFrame({name: names if name == "stage" else columns[name] for name in columns})
 
 
 def run_frame(recording: Recording) -> pd.DataFrame:
-    """One row per answer: question, tokens of prompt and answer, status, finish, parent and fork of a branch, TTFT and median
-    time per token in milliseconds."""
+    """One row per answer: question, tokens of prompt and answer, status, finish, parent and fork of a branch, TTFT and
+    median time per token in milliseconds."""
     tokens = token_frame(recording)
     rows = []
     for run in recording.runs:

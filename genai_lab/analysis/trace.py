@@ -1,4 +1,5 @@
-"""A trace as its reader sees it: frames, numbers, files. Over a recorder that still listens, or a file that was loaded."""
+"""A trace as its reader sees it: frames, numbers, files. Over a recorder that still listens, or a file that was
+loaded."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ class Trace:
         rows = ((tokens["run"] == run) & (tokens["index"] == index)).nonzero()[0]
         if rows.size == 0:
             count = int((tokens["run"] == run).sum())
-            raise ArgumentError(f"index {index} of run {run} is not in the trace; run {run} has {count} recorded tokens")
+            raise ArgumentError(
+                f"index {index} of run {run} is not in the trace; run {run} has {count} recorded tokens"
+            )
         return candidate_frame(self.recording, int(rows[0]))
 
     def text(self, run: int = 0) -> str:

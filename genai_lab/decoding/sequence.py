@@ -43,7 +43,8 @@ class Sequence:
         """Add one token."""
         if self._length == self.max_length:
             raise CapacityError(
-                f"the sequence already has max_length = {self.max_length} tokens; set a larger max_length before you begin"
+                f"the sequence already has max_length = {self.max_length} tokens; set a larger max_length "
+                f"before you begin"
             )
         self._tokens[self._length] = token
         self._length += 1
@@ -61,7 +62,8 @@ class Sequence:
         """Raises CapacityError when `count` more tokens do not fit."""
         if self._length + count > self.max_length:
             raise CapacityError(
-                f"{count} more tokens after {self._length} exceed max_length = {self.max_length}; set a larger max_length "
+                f"{count} more tokens after {self._length} exceed max_length = {self.max_length}; set a larger "
+                f"max_length "
                 "or append fewer tokens"
             )
 

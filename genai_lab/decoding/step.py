@@ -48,8 +48,8 @@ class Place:
 
 
 def forward(state: DecoderState, tokens: NDArray[np.int32], cached: int, place: Place) -> NDArray[np.float32]:
-    """Run the model over `tokens` [S] after `cached` ones; returns the last position's logits [V], overwritten by the next
-    run."""
+    """Run the model over `tokens` [S] after `cached` ones; returns the last position's logits [V], overwritten by the
+    next run."""
     tracer, run, index = place.tracer, place.run, place.index
     start = perf_counter_ns()
     binding = state.prepare(tokens, cached)
@@ -60,7 +60,9 @@ def forward(state: DecoderState, tokens: NDArray[np.int32], cached: int, place: 
     read = perf_counter_ns()
     tracer.stage(run, index, "prepare_inputs", start, prepared, tokens.size)
     tracer.stage(run, index, "run_decode" if tokens.size == 1 else "run_prefill", prepared, ran, tokens.size)
-    tracer.stage(run, index, "kv_append", ran, ran, tokens.size)  # a mark: the attention kernel wrote them during the run
+    tracer.stage(
+        run, index, "kv_append", ran, ran, tokens.size
+    )  # a mark: the attention kernel wrote them during the run
     tracer.stage(run, index, "read_logits", ran, read)
     return logits
 
@@ -88,7 +90,8 @@ def choose(
 
 
 def commit(sequence: Sequence, choice: Choice, rule: StopRule, place: Place) -> FinishReason | None:
-    """Append the token, unless it ends the sequence (an end token is not part of the text). Returns why it is finished."""
+    """Append the token, unless it ends the sequence (an end token is not part of the text). Returns why it is
+    finished."""
     start = perf_counter_ns()
     finish = rule.after(choice.token, len(sequence) + 1)
     if finish is not FinishReason.EOS:

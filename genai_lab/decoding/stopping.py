@@ -15,7 +15,8 @@ class StopRule:
     max_length: int
 
     def after(self, token: int, length: int) -> FinishReason | None:
-        """Why a sequence that has just chosen `token` and then counts `length` tokens is finished; None while it goes on."""
+        """Why a sequence that has just chosen `token` and then counts `length` tokens is finished; None while it goes
+        on."""
         if token in self.eos_token_ids:
             return FinishReason.EOS
         if length >= self.max_length:

@@ -1,7 +1,7 @@
 """The Generator: the caller holds the loop. Tokens in by `append_tokens`, one token out by each `generate_next_token`.
 
-It keeps the sequence, the decoder's state and how much of the sequence the cache holds; the step itself is `decoding`'s.
-Logits of a new token are computed when they are first needed, as in onnxruntime-genai.
+It keeps the sequence, the decoder's state and how much of the sequence the cache holds; the step itself is
+`decoding`'s. Logits of a new token are computed when they are first needed, as in onnxruntime-genai.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from genai_lab.decoding import Chooser, Place, Sequence, StopRule, forward, run_step
+from genai_lab.decoding import Chooser, Sequence, StopRule, forward, run_step
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
@@ -126,7 +126,8 @@ class Generator:
         return len(self._sequence)
 
     def get_logits(self) -> NDArray[np.float32]:
-        """A copy of the logits that the next token will be chosen from, [1, 1, V] float32; runs the model if need be."""
+        """A copy of the logits that the next token will be chosen from, [1, 1, V] float32; runs the model if need
+        be."""
         state, tracer = self._live(), current_tracer()
         self._check_not_empty("get_logits")
         logits = self._logits if self._logits is not None else self._compute_logits(state, tracer)
@@ -143,12 +144,14 @@ class Generator:
         if self._logits is None:
             raise StateError("set_logits: no logits are computed yet; call append_tokens or get_logits first")
         if values.size != self.model.vocab_size:
-            raise ArgumentError(f"set_logits: got {values.size} numbers, allowed is the vocabulary's {self.model.vocab_size}")
+            raise ArgumentError(
+                f"set_logits: got {values.size} numbers, allowed is the vocabulary's {self.model.vocab_size}"
+            )
         self._logits = values.copy()
 
     def rewind_to(self, length: int) -> None:
-        """Keep the first `length` tokens. The cache keeps theirs too, so going on from there reads nothing again but the
-        last token, whose logits are needed."""
+        """Keep the first `length` tokens. The cache keeps theirs too, so going on from there reads nothing again but
+        the last token, whose logits are needed."""
         self._live()
         if isinstance(length, bool) or not isinstance(length, int | np.integer):
             raise ArgumentTypeError(f"rewind_to: length is {type(length).__name__}, an int is allowed")
@@ -185,12 +188,14 @@ class Generator:
             self._log.generated(current_tracer(), self._finish)
 
     def fork(self, length: int | None = None, params: GeneratorParams | None = None) -> Generator:
-        """A second generator that begins with the first `length` tokens of this one. Their keys and values are copied, not
-        computed; this generator is not changed."""
+        """A second generator that begins with the first `length` tokens of this one. Their keys and values are copied,
+        not computed; this generator is not changed."""
         state = self._live()
         count = len(self._sequence) if length is None else length
         if not 0 <= count <= len(self._sequence):
-            raise ArgumentError(f"fork: length is {count}, allowed is 0 to {len(self._sequence)}, the tokens there are now")
+            raise ArgumentError(
+                f"fork: length is {count}, allowed is 0 to {len(self._sequence)}, the tokens there are now"
+            )
         twin = Generator(self.model, params or self.params)
         twin._sequence.extend(self._sequence.tokens[:count])
         twin._cached = min(self._cached, count)
@@ -205,7 +210,9 @@ class Generator:
     def __enter__(self) -> Generator:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -259,6 +266,7 @@ def _check_arguments(model: Model, params: GeneratorParams) -> None:
     options = params.options
     if options.num_beams != 1 or options.batch_size != 1:
         raise ArgumentError(
-            f"num_beams={options.num_beams} and batch_size={options.batch_size}: this version generates one sequence at a time; "
+            f"num_beams={options.num_beams} and batch_size={options.batch_size}: this version generates one "
+            f"sequence at a time; "
             "set both to 1"
         )

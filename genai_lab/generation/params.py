@@ -25,8 +25,8 @@ class GeneratorParams:
         self.options: SearchOptions = model.config.search_options()
 
     def set_search_options(self, **options: Any) -> None:
-        """Change options by name: do_sample, temperature, top_k, top_p, min_p, repetition_penalty, min_length, max_length,
-        no_repeat_ngram_size, random_seed, ...; all or none.
+        """Change options by name: do_sample, temperature, top_k, top_p, min_p, repetition_penalty, min_length,
+        max_length, no_repeat_ngram_size, random_seed, ...; all or none.
 
         Raises:
             ArgumentError: an unknown name (the closest known one is named) or a value out of range.

@@ -54,7 +54,9 @@ class ContiguousCache:
         if source.layout != self.layout or source.rows != self.rows:
             raise ArgumentError("a prefix can only be copied between caches of one layout and number of rows")
         if tokens > min(self.capacity, source.capacity):
-            raise ArgumentError(f"tokens={tokens} does not fit: the smaller cache holds {min(self.capacity, source.capacity)}")
+            raise ArgumentError(
+                f"tokens={tokens} does not fit: the smaller cache holds {min(self.capacity, source.capacity)}"
+            )
         self.slab[..., :tokens, :] = source.slab[..., :tokens, :]
 
 
@@ -63,8 +65,10 @@ def check_fits(nbytes: int, rows: int, capacity: int) -> None:
     limit = memory_limit_bytes()
     if limit is not None and nbytes > limit:
         raise CapacityError(
-            f"the KV cache for {rows} x {capacity:,} tokens needs {nbytes:,} bytes ({nbytes / 2**30:.1f} GiB), this machine "
-            f"has {limit:,} ({limit / 2**30:.1f} GiB); set a smaller max_length (params.set_search_options(max_length=...))"
+            f"the KV cache for {rows} x {capacity:,} tokens needs {nbytes:,} bytes ({nbytes / 2**30:.1f} GiB), "
+            f"this machine "
+            f"has {limit:,} ({limit / 2**30:.1f} GiB); set a smaller max_length "
+            f"(params.set_search_options(max_length=...))"
         )
 
 

@@ -37,7 +37,9 @@ class DecoderState:
         )
         self._logits = names.outputs.logits
         session = model.session
-        self._ones = np.ones((rows, capacity), session.inputs[self._mask].dtype) if self._mask in session.inputs else None
+        self._ones = (
+            np.ones((rows, capacity), session.inputs[self._mask].dtype) if self._mask in session.inputs else None
+        )
         self._run_options = ort.RunOptions()
         self._last: Any = None  # the binding of the last run
         self._decode = self._new_binding()
@@ -66,10 +68,7 @@ class DecoderState:
 
     def read_logits(self, binding: Any) -> NDArray[np.float32]:
         """Logits of the last position, [V] float32: a view that the next run overwrites."""
-        if binding is self._decode:
-            logits = self._decode_logits[0, 0]
-        else:
-            logits = binding.get_outputs()[-1].numpy()[0, -1]  # bound last; [B, S or 1, V]
+        logits = self._logits_of(binding)[0, -1]
         row: NDArray[np.float32] = logits if logits.dtype == np.float32 else logits.astype(np.float32)
         return row
 
@@ -79,8 +78,7 @@ class DecoderState:
         if self._last is None:
             raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
         if name == self._logits:
-            logits = self._decode_logits if self._last is self._decode else self._last.get_outputs()[-1].numpy()
-            return np.array(logits)
+            return np.array(self._logits_of(self._last))
         for layer in range(self.cache.layout.num_layers):
             if name == names.present_key_names % layer:
                 return self.cache.keys(layer)[:, :, :length].copy()
@@ -97,6 +95,11 @@ class DecoderState:
     @terminated.setter
     def terminated(self, value: bool) -> None:
         self._run_options.terminate = value
+
+    def _logits_of(self, binding: Any) -> NDArray[Any]:
+        """[B, S or 1, V]; the binding's last output is the logits."""
+        logits: NDArray[Any] = self._decode_logits if binding is self._decode else binding.get_outputs()[-1].numpy()
+        return logits
 
     def _prefill_binding(self, tokens: NDArray[np.int32], cached: int) -> Any:
         if cached + tokens.size > self.capacity:

@@ -84,7 +84,9 @@ class Model:
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -101,7 +103,8 @@ def _check_graph(session: Session, config: Config) -> None:
     unknown = sorted(set(session.inputs) - known)
     if unknown:
         raise ModelFolderError(
-            f"{session.filename!r} wants the input {unknown[0]!r}, which a decoder-only model is not given; known inputs are "
+            f"{session.filename!r} wants the input {unknown[0]!r}, which a decoder-only model is not given; "
+            f"known inputs are "
             f"{decoder.inputs.input_ids}, {decoder.inputs.attention_mask}, {decoder.inputs.position_ids} and the past"
         )
     wanted = [decoder.inputs.input_ids, decoder.inputs.past_key_names % 0, decoder.inputs.past_value_names % 0]
@@ -109,6 +112,7 @@ def _check_graph(session: Session, config: Config) -> None:
     missing += [decoder.outputs.logits] if decoder.outputs.logits not in session.outputs else []
     if missing:
         raise ModelFolderError(
-            f"{session.filename!r} has no {missing[0]!r}; its inputs are {', '.join(list(session.inputs)[:6])} ... and its "
+            f"{session.filename!r} has no {missing[0]!r}; its inputs are {', '.join(list(session.inputs)[:6])} "
+            f"... and its "
             f"outputs {', '.join(list(session.outputs)[:3])} .... Correct the names in genai_config.json"
         )

@@ -54,7 +54,8 @@ def open_session(config: Config, filename: str) -> Session:
         path = config.folder / filename
         if not path.is_file():
             raise ModelFolderError(
-                f"{str(path)!r} does not exist; genai_config.json names it as model.decoder.filename. Give the folder that "
+                f"{str(path)!r} does not exist; genai_config.json names it as model.decoder.filename. Give the "
+                f"folder that "
                 "the builder wrote, or correct the name"
             )
         source = str(path)
@@ -94,6 +95,8 @@ def _signature(nodes: Any, filename: str) -> Mapping[str, TensorInfo]:
     infos: dict[str, TensorInfo] = {}
     for node in nodes:
         if node.type not in _DTYPES:
-            raise ModelFolderError(f"{filename!r}: {node.name!r} has type {node.type}; supported are {', '.join(_DTYPES)}")
+            raise ModelFolderError(
+                f"{filename!r}: {node.name!r} has type {node.type}; supported are {', '.join(_DTYPES)}"
+            )
         infos[node.name] = TensorInfo(node.name, _DTYPES[node.type], tuple(node.shape))
     return infos

@@ -36,8 +36,8 @@ class SelectionSettings(Protocol):
 def effective_mode(options: SelectionSettings, *, og_compat: bool = False) -> EffectiveMode:
     """The mode that `options` lead to.
 
-    `do_sample=True` with `top_k=0` and `top_p=0` is silently argmax in onnxruntime-genai. Here it samples from the whole
-    distribution, unless `og_compat` asks for og's behaviour.
+    `do_sample=True` with `top_k=0` and `top_p=0` is silently argmax in onnxruntime-genai. Here it samples from the
+    whole distribution, unless `og_compat` asks for og's behaviour.
     """
     if not options.do_sample:
         return EffectiveMode(SamplingMode.GREEDY, "do_sample is False: the most likely token is taken")

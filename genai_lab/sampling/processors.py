@@ -63,7 +63,8 @@ class MinLength:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionPenalty:
-    """Tokens of the sequence so far get less likely: positive logits are divided, negative ones multiplied, each id once.
+    """Tokens of the sequence so far get less likely: positive logits are divided, negative ones multiplied, each id
+    once.
 
     Source: Keskar et al. 2019 (CTRL), section 4.1; og option repetition_penalty.
     """

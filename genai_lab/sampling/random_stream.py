@@ -23,11 +23,13 @@ class RandomStream:
 
     def __init__(self, seed: int | None) -> None:
         state = np.random.RandomState() if seed is None else np.random.RandomState(seed % 2**32)
-        # RandomState seeds mt19937 as std::mt19937 does; its own number recipe is not the library's, so raw words are used
+        # RandomState seeds mt19937 as std::mt19937 does; its own number recipe is not the library's, so raw words are
+        # used
         self._words = state._bit_generator
 
     def draw(self, weights: NDArray[np.floating[Any]]) -> int:
-        """Index drawn with probability proportional to `weights` [n], n >= 1. One weight alone costs no random number."""
+        """Index drawn with probability proportional to `weights` [n], n >= 1. One weight alone costs no random
+        number."""
         if weights.size < 2:
             return 0
         low, high = self._words.random_raw(2)

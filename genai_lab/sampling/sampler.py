@@ -1,7 +1,7 @@
 """Selection: temperature, top-k, top-p, min-p, and the draw. Receives processed logits [V]; returns a `Choice`.
 
-onnxruntime-genai's rules: top-k first; softmax at the temperature over what is left; top-p keeps the best until their sum
-reaches p, inside the renormalised top-k. min-p (ours) then drops what is less likely than min_p times the best.
+onnxruntime-genai's rules: top-k first; softmax at the temperature over what is left; top-p keeps the best until their
+sum reaches p, inside the renormalised top-k. min-p (ours) then drops what is less likely than min_p times the best.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def softmax(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float
 
 
 def nucleus_size(weights: NDArray[np.float32], top_p: float) -> int:
-    """How many of `weights`, sorted from the largest, are needed until their sum reaches `top_p`; all when it is off."""
+    """How many of `weights`, sorted from the largest, are needed until their sum reaches `top_p`; all when it is
+    off."""
     if not 0.0 < top_p < 1.0:
         return int(weights.size)
     reached = np.cumsum(weights, dtype=np.float32) >= np.float32(top_p)
@@ -96,7 +97,8 @@ def nucleus_size(weights: NDArray[np.float32], top_p: float) -> int:
 
 
 def min_p_size(weights: NDArray[np.float32], min_p: float) -> int:
-    """How many of the sorted `weights` are at least `min_p` times the first; at least one. Source: Nguyen et al. 2024."""
+    """How many of the sorted `weights` are at least `min_p` times the first; at least one. Source: Nguyen et al.
+    2024."""
     if min_p <= 0.0:
         return int(weights.size)
     return max(1, int(np.count_nonzero(weights >= np.float32(min_p) * weights[0])))

@@ -1,7 +1,7 @@
 """One row of logits -> the few kilobytes a picture needs: the best candidates exactly, the rest as a histogram.
 
-Receives raw logits [V] float32 and the ids already seen; returns a `Digest`. With the 64 best exact and 128 bins for the
-others, softmax sums at other temperatures come out within 0.1 %, so a slider needs neither the model nor the whole row.
+Receives raw logits [V] float32 and the ids already seen; returns a `Digest`. With the 64 best exact and 128 bins for
+the others, softmax sums at other temperatures come out within 0.1 %: a slider needs neither the model nor the row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from genai_lab.arrays import largest
 
 CANDIDATES = 64  # best tokens kept exactly
 BINS = 128  # histogram of all others
+_FORBIDDEN_DELTA = np.float32(1e30)  # logits this far below the best are -inf or the lowest float: forbidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,53 +34,71 @@ class Digest:
     tail_seen: NDArray[np.uint16]  # [BINS] of those, how many the sequence already holds
 
 
+class Digester:
+    """Digests rows of one length, in memory that is taken once: fresh temporaries would cost more than the arithmetic."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self._delta = np.empty(vocab_size, np.float32)
+        self._scratch = np.empty(vocab_size, np.float32)
+        self._mask = np.empty(vocab_size, np.bool_)
+        self._index = np.empty(vocab_size, np.intp)
+
+    def digest(self, logits: NDArray[np.float32], chosen: int, seen: NDArray[np.int32]) -> Digest:
+        """Digest one row.
+
+        Args:
+            logits: [V] float32, finite or -inf.
+            chosen: the token that was picked.
+            seen: distinct ids of the sequence before it, int32.
+        """
+        delta, scratch, mask = self._delta, self._scratch, self._mask
+        top = largest(logits, CANDIDATES)
+        np.subtract(logits[top[0]], logits, out=delta)  # [V], 0 = most likely
+        allowed = None if delta.max() < _FORBIDDEN_DELTA else delta < _FORBIDDEN_DELTA
+        np.exp(np.negative(delta, out=scratch), out=scratch)  # [V], weights; 0 for a forbidden token
+        z = float(scratch.sum())
+        prob = float(scratch[chosen]) / z
+        if allowed is not None:
+            delta[~allowed] = 0.0  # so that 0 * inf is 0 below; _tail puts them aside
+        mean_delta = float(np.dot(scratch, delta)) / z
+        np.greater(logits, logits[chosen], out=mask)
+        lo, hi, count, in_seen = self._tail(allowed, top, seen)
+        return Digest(
+            top_ids=top.astype(np.int32),
+            top_logits=logits[top],
+            log_z=float(np.log(z)),
+            entropy=float((np.log(z) + mean_delta) / np.log(2.0)),
+            prob=prob,
+            rank=1 + int(np.count_nonzero(mask)),
+            tail_lo=lo,
+            tail_hi=hi,
+            tail_count=count,
+            tail_seen=in_seen,
+        )
+
+    def _tail(
+        self, allowed: NDArray[np.bool_] | None, top: NDArray[np.intp], seen: NDArray[np.int32]
+    ) -> tuple[float, float, NDArray[np.uint32], NDArray[np.uint16]]:
+        """Histogram of the deltas of the allowed tokens outside `top`: lo, hi, counts, counts of those already seen."""
+        delta, scratch, index = self._delta, self._scratch, self._index
+        forbidden_top = allowed is not None and not allowed[top[-1]]
+        hi = float(delta.max())
+        lo = hi if forbidden_top else float(delta[top[-1]])
+        if forbidden_top or delta.size == top.size:
+            return lo, hi, np.zeros(BINS, np.uint32), np.zeros(BINS, np.uint16)
+        scale = np.float32(BINS / (hi - lo)) if hi > lo else np.float32(0.0)
+        np.multiply(np.subtract(delta, np.float32(lo), out=scratch), scale, out=scratch)
+        np.clip(scratch, np.float32(0.0), np.float32(BINS - 1), out=scratch)
+        scratch[top] = BINS  # one bin more, cut off below, for what is not in the tail
+        if allowed is not None:
+            scratch[~allowed] = BINS
+        index[:] = scratch
+        count = np.bincount(index, minlength=BINS + 1)[:BINS].astype(np.uint32)
+        in_seen = np.bincount(index[seen], minlength=BINS + 1)[:BINS].astype(np.uint16)
+        return lo, hi, count, in_seen
+
+
 def digest_logits(logits: NDArray[np.float32], chosen: int, seen: NDArray[np.int32]) -> Digest:
-    """Digest one row.
-
-    Args:
-        logits: [V] float32, finite or -inf.
-        chosen: the token that was picked.
-        seen: distinct ids of the sequence before it, int32.
-    """
-    top = largest(logits, CANDIDATES)
-    highest = float(logits[top[0]])
-    delta = np.subtract(np.float32(highest), logits)  # [V], 0 = most likely; inf = forbidden by the model itself
-    weights = np.exp(np.negative(delta))  # [V]
-    z = float(weights.sum(dtype=np.float64))
-    finite = np.where(np.isfinite(delta), delta, np.float32(0.0)) if np.isinf(delta.max()) else delta
-    mean_delta = float(np.dot(weights, finite)) / z
-    lo, hi, count, in_seen = _tail(delta, top, seen)
-    return Digest(
-        top_ids=top.astype(np.int32),
-        top_logits=logits[top],
-        log_z=float(np.log(z)),
-        entropy=float((np.log(z) + mean_delta) / np.log(2.0)),
-        prob=float(weights[chosen]) / z,
-        rank=1 + int(np.count_nonzero(logits > logits[chosen])),
-        tail_lo=lo,
-        tail_hi=hi,
-        tail_count=count,
-        tail_seen=in_seen,
-    )
-
-
-def _tail(
-    delta: NDArray[np.float32], top: NDArray[np.intp], seen: NDArray[np.int32]
-) -> tuple[float, float, NDArray[np.uint32], NDArray[np.uint16]]:
-    """Histogram of the deltas of the tokens outside `top`; forbidden ones (inf) are in no bin."""
-    lo = float(delta[top[-1]])
-    largest = float(delta.max())
-    hi = largest if np.isfinite(largest) else float(np.max(delta, where=np.isfinite(delta), initial=lo))
-    if delta.size == top.size or hi <= lo:
-        rest = int(delta.size - top.size)
-        count = np.zeros(BINS, np.uint32)
-        count[0] = rest if hi <= lo else 0
-        return lo, hi, count, np.zeros(BINS, np.uint16)
-    scale = np.float32(BINS / (hi - lo))
-    # bin BINS collects the top candidates and the forbidden ones; it is cut off below
-    bins = np.clip((delta - np.float32(lo)) * scale, -1.0, np.float32(BINS - 1) if np.isfinite(largest) else BINS)
-    bins[top] = BINS
-    index = np.maximum(bins, 0.0).astype(np.intp)
-    count = np.bincount(index, minlength=BINS + 1)[:BINS].astype(np.uint32)
-    in_seen = np.bincount(index[seen], minlength=BINS + 1)[:BINS].astype(np.uint16) if seen.size else np.zeros(BINS, np.uint16)
-    return lo, hi, count, in_seen
+    """Digest one row; see `Digester.digest`."""
+    return Digester(logits.size).digest(logits, chosen, seen)

@@ -1,4 +1,5 @@
-"""What a recorder hands over: plain columns and a description of each run. Storage, export, analysis and widgets read it."""
+"""What a recorder hands over: plain columns and a description of each run. Storage, export, analysis and widgets read
+it."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ TOKEN_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "tail_count": ("<u4", (BINS,)),
     "tail_seen": ("<u2", (BINS,)),
 }
-"""Name -> dtype and shape of one row. Vocabularies smaller than CANDIDATES fill the rest of top_ids with the last id and
-top_logits with -inf."""
+"""Name -> dtype and shape of one row. Vocabularies smaller than CANDIDATES fill the rest of top_ids with the last id
+and top_logits with -inf."""
 STAGE_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "run": ("<i4", ()),
     "token": ("<i4", ()),

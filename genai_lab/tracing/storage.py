@@ -73,7 +73,9 @@ def load_recording(path: str | os.PathLike[str]) -> Recording:
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError, ValueError) as error:
         if isinstance(error, TraceFileError):
             raise
-        raise TraceFileError(f"{str(source)!r} is not a whole genai_lab trace ({error}); record and save it again") from error
+        raise TraceFileError(
+            f"{str(source)!r} is not a whole genai_lab trace ({error}); record and save it again"
+        ) from error
     _check_header(source, header)
     try:
         return _recording(arrays, header)
@@ -86,7 +88,8 @@ def _check_size(source: Path) -> None:
         claimed = sum(member.file_size for member in archive.infolist())
     if claimed > MAX_FILE_BYTES:
         raise TraceFileError(
-            f"{str(source)!r} would unpack to {claimed:,} bytes; at most {MAX_FILE_BYTES:,} are read. Record fewer tokens "
+            f"{str(source)!r} would unpack to {claimed:,} bytes; at most {MAX_FILE_BYTES:,} are read. Record "
+            f"fewer tokens "
             "into one trace (record(max_tokens=...))"
         )
 
@@ -97,7 +100,8 @@ def _check_header(source: Path, header: Any) -> None:
     version = header.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise TraceFileError(
-            f"{str(source)!r} has trace format {version!r}; this version reads up to {VERSION}. Upgrade genai_lab to open it"
+            f"{str(source)!r} has trace format {version!r}; this version reads up to {VERSION}. Upgrade "
+            f"genai_lab to open it"
         )
 
 
@@ -125,7 +129,9 @@ def _read_table(arrays: dict[str, NDArray[Any]], table: str) -> Columns:
     for name, (dtype, shape) in TABLES[table].items():
         column = arrays[f"{table}.{name}"]
         if column.dtype != np.dtype(dtype) or column.shape[1:] != shape:
-            raise ValueError(f"{table}.{name} is {column.dtype}{list(column.shape)}, expected {dtype}[n, {list(shape)}]")
+            raise ValueError(
+                f"{table}.{name} is {column.dtype}{list(column.shape)}, expected {dtype}[n, {list(shape)}]"
+            )
         if rows is not None and len(column) != rows:
             raise ValueError(f"{table}.{name} has {len(column)} rows, the others {rows}")
         rows = len(column)

@@ -1,7 +1,7 @@
 """What the live rooms say to a recorder, and how they find it.
 
-A live room asks `current_tracer()` once per public call and then says the same things to whatever it got: the null tracer
-forgets them, a `Recorder` keeps them. So a plain and a recorded run execute the same statements.
+A live room asks `current_tracer()` once per public call and then says the same things to whatever it got: the null
+tracer forgets them, a `Recorder` keeps them. So a plain and a recorded run execute the same statements.
 """
 
 from __future__ import annotations
