@@ -96,7 +96,7 @@ def unpack_commit(repo: Path) -> None:
 def read_image(base: Path, repo: Path) -> list[str]:
     """Asks repo2docker what it makes of the folder; returns pins of the packages that its image has."""
     python = new_venv(base / "repo2docker")
-    install = ["install", "--quiet", "--disable-pip-version-check", "jupyter-repo2docker"]
+    install = ["install", "-qq", "--disable-pip-version-check", "jupyter-repo2docker"]
     step("repo2docker", [python, "-m", "pip", *install])
     command = [python, "-m", "repo2docker", "--no-build", "--debug", "--user-id", "1000", "--user-name", "jovyan"]
     told = subprocess.run([*command, str(repo)], capture_output=True, text=True)
@@ -129,11 +129,11 @@ def build(base: Path, repo: Path) -> Mapping[str, str]:
     pins = read_image(base, repo)
     python = new_venv(base / "image")
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    step("image: " + " ".join(pins), [*pip, "install", "--quiet", *pins])
+    step("image: " + " ".join(pins), [*pip, "install", "-qq", *pins])
     image_mb = folder_mb(base / "image")
     environment = image_environment(base, repo)
     options: dict[str, Any] = {"cwd": repo, "env": environment}
-    step("requirements", [*pip, "install", "--quiet", "--no-cache-dir", "-r", "binder/requirements.txt"], **options)
+    step("requirements", [*pip, "install", "-qq", "--no-cache-dir", "-r", "binder/requirements.txt"], **options)
     step("postBuild", ["./binder/postBuild"], **options)
     step("pip check", [*pip, "check"], **options)
     added = folder_mb(base / "image") - image_mb

@@ -52,7 +52,7 @@ if ! usable; then
     "$python" -m venv --clear "$venv"
 fi
 echo "Setting up $venv with $("$venv/bin/python" -V) (the first time: a few minutes, up to 1 GB) ..."
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-warn-script-location -e "$what" || {
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-warn-script-location -e "$what" || {
     echo "genai_lab: the packages could not be installed (see above). With no network, point pip at a local index: PIP_INDEX_URL, PIP_FIND_LINKS" >&2
     exit 1
 }
