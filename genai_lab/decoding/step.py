@@ -52,11 +52,11 @@ def forward(state: DecoderState, tokens: NDArray[np.int32], cached: int, place: 
     next run."""
     tracer, run, index = place.tracer, place.run, place.index
     start = perf_counter_ns()
-    binding = state.prepare(tokens, cached)
+    state.prepare(tokens, cached)
     prepared = perf_counter_ns()
-    state.run(binding)
+    state.run()
     ran = perf_counter_ns()
-    logits = state.read_logits(binding)
+    logits = state.read_logits()
     read = perf_counter_ns()
     tracer.stage(run, index, "prepare_inputs", start, prepared, tokens.size)
     tracer.stage(run, index, "run_decode" if tokens.size == 1 else "run_prefill", prepared, ran, tokens.size)

@@ -50,6 +50,7 @@ class Generator:
         self._sequence = Sequence(options.max_length)
         self._cached = 0  # tokens of the sequence whose keys and values are in the cache
         self._logits: NDArray[np.float32] | None = None  # [V], of the sequence's last token
+        self._started_ns = 0  # when the work for those logits began
         self._next_token = 0
         self._finish: FinishReason | None = None
         eos = model.config.model.eos_token_ids
@@ -81,6 +82,7 @@ class Generator:
             self._compute_logits(state, tracer)  # the last generated token is read by itself, as og does
         length = len(self._sequence)
         self._sequence.extend(ids)
+        self._started_ns = perf_counter_ns()
         place = self._log.append(tracer, ids, self._cached)
         try:
             self._logits = forward(state, ids, self._cached, place)
@@ -99,10 +101,9 @@ class Generator:
         """
         state, tracer = self._live(), current_tracer()
         self._check_can_generate()
-        started = perf_counter_ns()
         logits = self._logits if self._logits is not None else self._compute_logits(state, tracer)
         place = self._log.place(tracer)
-        choice, finish = run_step(logits, self._sequence, self._chooser, self._rule, place, started)
+        choice, finish = run_step(logits, self._sequence, self._chooser, self._rule, place, self._started_ns)
         self._logits = None
         self._next_token, self._finish = choice.token, finish
         self._log.generated(tracer, finish)
@@ -226,6 +227,7 @@ class Generator:
         if self._cached == len(self._sequence):
             self._cached -= 1
         tokens = self._sequence.tokens[self._cached :]
+        self._started_ns = perf_counter_ns()
         place = self._log.place(tracer)
         try:
             self._logits = forward(state, tokens, self._cached, place)

@@ -6,7 +6,6 @@ the same generator independently: a tracer that never saw it gets a run that sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.decoding import Place
-from genai_lab.errors import ModelFolderError
 from genai_lab.tracing import NULL, Tracer
 from genai_lab.types import FinishReason
 
@@ -44,7 +42,9 @@ class RunLog:
             self._close("appended")
             forced = int(tokens[0]) if self._origin is not None and tokens.size == 1 else None
             self._open(tracer, cached, forced)
-        self._start = len(self._generator._sequence)
+            self._start = len(self._generator._sequence) - self._index
+        if self._index == 0:
+            self._start = len(self._generator._sequence)
         return self._place(tracer)
 
     def place(self, tracer: Tracer) -> Place:
@@ -95,28 +95,20 @@ class RunLog:
         parent, fork = self._origin if self._origin is not None else (None, None)
         mode = generator.effective_mode
         settings: dict[str, Any] = asdict(generator.options) | {"mode": mode.mode.value, "mode_reason": mode.reason}
+        tokens = generator._sequence.tokens
         self._run = tracer.open_run(
-            prompt=generator._sequence.tokens,
+            prompt=tokens if forced is None else tokens[:-1],
             settings=settings,
             model=model.describe(),
-            describe=lambda ids: _describe(generator.model, ids),
+            describe=model.token_texts,
             parent=parent,
             fork=fork,
             forced=forced,
             cached_tokens=cached,
             source=generator,
         )
-        self._index, self._origin = 0, None
+        self._index, self._origin = (0 if forced is None else 1), None  # a forced token is the answer's first
 
     def _close(self, finish: str) -> None:
         if self._tracer.enabled and self._run is not None:
             self._tracer.close_run(self._run, finish)
-
-
-def _describe(model: Any, ids: Seq[int]) -> list[tuple[str, bool]]:
-    """Text of each id; ids in brackets for a folder that has no tokenizer."""
-    try:
-        tokenizer = model.tokenizer
-    except ModelFolderError:
-        return [(f"[{i}]", False) for i in ids]
-    return [(tokenizer.piece(i), tokenizer.is_special(i)) for i in ids]

@@ -1,7 +1,8 @@
 """A running decoder: the KV cache and the bound inputs of one generator. Tokens and a cached length in, logits out.
 
-Shapes: B rows, S new tokens, T = cached + S. Decode steps (S = 1) reuse one binding and only the mask's length changes;
-a prefill makes a binding of its own. Past and present are the same memory (see `kvcache.ContiguousCache`).
+Shapes: B rows, S new tokens, T = cached + S. One binding serves all runs: decode steps (S = 1) keep their buffers and
+only the mask's length changes; a prefill binds buffers of its own size. Past and present are the same memory (see
+`kvcache.ContiguousCache`).
 """
 
 from __future__ import annotations
@@ -41,44 +42,44 @@ class DecoderState:
             np.ones((rows, capacity), session.inputs[self._mask].dtype) if self._mask in session.inputs else None
         )
         self._run_options = ort.RunOptions()
-        self._last: Any = None  # the binding of the last run
-        self._decode = self._new_binding()
+        self._binding = self._bind_cache()
+        self._ran = False
+        self._is_bound_for_decode = False
         self._decode_ids = np.zeros((rows, 1), session.inputs[self._ids].dtype)
         self._decode_logits = np.empty((rows, 1, model.vocab_size), session.outputs[self._logits].dtype)
         self._decode_positions = self._positions_buffer(1)
-        _bind_input(self._decode, self._ids, self._decode_ids)
-        _bind_output(self._decode, self._logits, self._decode_logits)
-        if self._decode_positions is not None:
-            _bind_input(self._decode, self._positions, self._decode_positions)
+        self._kept: list[NDArray[Any]] = []  # arrays of a prefill: the binding holds addresses only
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int) -> Any:
-        """Bind [S] new tokens after `cached` ones; returns what `run` takes."""
+    def prepare(self, tokens: NDArray[np.int32], cached: int) -> None:
+        """Bind [S] new tokens after `cached` ones."""
+        if cached + tokens.size > self.capacity:
+            raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
         if tokens.size == 1:
-            self._decode_ids[0, 0] = tokens[0]
-            if self._decode_positions is not None:
-                self._decode_positions[0, 0] = cached
-            self._bind_mask(self._decode, cached + 1)
-            return self._decode
-        return self._prefill_binding(tokens, cached)
+            self._bind_decode(int(tokens[0]), cached)
+        else:
+            self._bind_prefill(tokens, cached)
+        if self._ones is not None:
+            shape = [self.rows, cached + tokens.size]
+            self._binding.bind_input(self._mask, "cpu", 0, self._ones.dtype.type, shape, self._ones.ctypes.data)
 
-    def run(self, binding: Any) -> None:
-        """Run the model over a prepared binding; keys and values land in the cache."""
-        self._last = binding
-        self.model.session.inference.run_with_iobinding(binding, self._run_options)
+    def run(self) -> None:
+        """Run the model over what is bound; keys and values land in the cache."""
+        self._ran = True
+        self.model.session.inference.run_with_iobinding(self._binding, self._run_options)
 
-    def read_logits(self, binding: Any) -> NDArray[np.float32]:
+    def read_logits(self) -> NDArray[np.float32]:
         """Logits of the last position, [V] float32: a view that the next run overwrites."""
-        logits = self._logits_of(binding)[0, -1]
+        logits = self._last_logits()[0, -1]
         row: NDArray[np.float32] = logits if logits.dtype == np.float32 else logits.astype(np.float32)
         return row
 
     def output(self, name: str, length: int) -> NDArray[Any]:
         """A copy of one output of the last run: logits [1, S or 1, V], or keys or values of `length` tokens."""
         names = self.model.config.model.decoder.outputs
-        if self._last is None:
+        if not self._ran:
             raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
         if name == self._logits:
-            return np.array(self._logits_of(self._last))
+            return np.array(self._last_logits())
         for layer in range(self.cache.layout.num_layers):
             if name == names.present_key_names % layer:
                 return self.cache.keys(layer)[:, :, :length].copy()
@@ -96,30 +97,40 @@ class DecoderState:
     def terminated(self, value: bool) -> None:
         self._run_options.terminate = value
 
-    def _logits_of(self, binding: Any) -> NDArray[Any]:
-        """[B, S or 1, V]; the binding's last output is the logits."""
-        logits: NDArray[Any] = self._decode_logits if binding is self._decode else binding.get_outputs()[-1].numpy()
+    def _last_logits(self) -> NDArray[Any]:
+        """[B, S or 1, V]; the logits are bound last."""
+        if self._is_bound_for_decode:
+            return self._decode_logits
+        logits: NDArray[Any] = self._binding.get_outputs()[-1].numpy()
         return logits
 
-    def _prefill_binding(self, tokens: NDArray[np.int32], cached: int) -> Any:
-        if cached + tokens.size > self.capacity:
-            raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
-        inputs = self.model.session.inputs
-        binding = self._new_binding()
-        ids = tokens.astype(inputs[self._ids].dtype).reshape(1, -1)
-        binding.kept = [ids]  # the binding holds addresses only
-        _bind_input(binding, self._ids, ids)
+    def _bind_decode(self, token: int, cached: int) -> None:
+        """One new token: the same buffers every time."""
+        self._decode_ids[0, 0] = token
+        if self._decode_positions is not None:
+            self._decode_positions[0, 0] = cached
+        if self._is_bound_for_decode:
+            return
+        _bind_input(self._binding, self._ids, self._decode_ids)
+        if self._decode_positions is not None:
+            _bind_input(self._binding, self._positions, self._decode_positions)
+        _bind_output(self._binding, self._logits, self._decode_logits)
+        self._is_bound_for_decode = True
+
+    def _bind_prefill(self, tokens: NDArray[np.int32], cached: int) -> None:
+        """Several new tokens: buffers of their own size, logits where onnxruntime puts them."""
+        ids = tokens.astype(self.model.session.inputs[self._ids].dtype).reshape(1, -1)
         positions = self._positions_buffer(tokens.size)
+        self._kept = [ids] if positions is None else [ids, positions]
+        _bind_input(self._binding, self._ids, ids)
         if positions is not None:
             positions[0] = np.arange(cached, cached + tokens.size)
-            binding.kept.append(positions)
-            _bind_input(binding, self._positions, positions)
-        self._bind_mask(binding, cached + tokens.size)
-        binding.bind_output(self._logits, "cpu")
-        return binding
+            _bind_input(self._binding, self._positions, positions)
+        self._binding.bind_output(self._logits, "cpu")
+        self._is_bound_for_decode = False
 
-    def _new_binding(self) -> Any:
-        """A binding with the cache as past and as present."""
+    def _bind_cache(self) -> Any:
+        """A binding with the cache as past and as present; making one costs milliseconds, so there is one."""
         binding = self.model.session.inference.io_binding()
         names = self.model.config.model.decoder
         for layer in range(self.cache.layout.num_layers):
@@ -129,11 +140,6 @@ class DecoderState:
             _bind_output(binding, names.outputs.present_key_names % layer, keys)
             _bind_output(binding, names.outputs.present_value_names % layer, values)
         return binding
-
-    def _bind_mask(self, binding: Any, total: int) -> None:
-        if self._ones is not None:
-            mask = self._ones
-            binding.bind_input(self._mask, "cpu", 0, mask.dtype.type, [self.rows, total], mask.ctypes.data)
 
     def _positions_buffer(self, new_tokens: int) -> NDArray[Any] | None:
         info = self.model.session.inputs.get(self._positions)

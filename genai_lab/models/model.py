@@ -11,6 +11,7 @@ from genai_lab.config import Config
 from genai_lab.errors import ArgumentTypeError, ModelFolderError, StateError
 from genai_lab.kvcache import KVLayout
 from genai_lab.models.session import Session, open_session
+from genai_lab.models.token_texts import TokenTexts
 from genai_lab.tokenizer import Tokenizer
 
 
@@ -30,6 +31,7 @@ class Model:
         self.config = source if isinstance(source, Config) else Config(os.fspath(source))
         self._session: Session | None = open_session(self.config, self.config.model.decoder.filename)
         _check_graph(self._session, self.config)
+        self.token_texts = TokenTexts(self.config)
 
     @property
     def type(self) -> str:
@@ -60,10 +62,10 @@ class Model:
         first = self.session.inputs[decoder.inputs.past_key_names % 0]
         return KVLayout(decoder.num_hidden_layers, decoder.num_key_value_heads, decoder.head_size, first.dtype.name)
 
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
         """The folder's tokenizer (ours; in onnxruntime-genai one writes Tokenizer(model))."""
-        return Tokenizer(self.config)
+        return self.token_texts.tokenizer
 
     def describe(self) -> dict[str, Any]:
         """Facts about the model that a trace keeps: name, vocabulary, bytes a token costs in the cache, threads."""

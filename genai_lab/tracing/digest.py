@@ -6,7 +6,7 @@ the others, softmax sums at other temperatures come out within 0.1 %: a slider n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,20 @@ class Digest:
     tail_count: NDArray[np.uint32]  # [BINS] tokens per equal bin of [tail_lo, tail_hi]
     tail_seen: NDArray[np.uint16]  # [BINS] of those, how many the sequence already holds
 
+    def for_token(self, token: int) -> Digest:
+        """The same distribution with another token as the chosen one; prob NaN and rank 0 when it is not in
+        `top_ids`."""
+        slots = np.flatnonzero(self.top_ids == token)
+        if slots.size == 0:
+            return replace(self, prob=float("nan"), rank=0)
+        slot = int(slots[0])
+        prob = float(np.exp(np.float64(self.top_logits[slot]) - np.float64(self.top_logits[0]) - self.log_z))
+        return replace(self, prob=prob, rank=1 + int(np.count_nonzero(self.top_logits > self.top_logits[slot])))
+
 
 class Digester:
-    """Digests rows of one length, in memory that is taken once: fresh temporaries would cost more than the arithmetic."""
+    """Digests rows of one length, in memory that is taken once: fresh temporaries would cost more than the
+    arithmetic."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

@@ -32,9 +32,9 @@ class Entry:
 
     __slots__ = ("digest", "fact", "row")
 
-    def __init__(self, fact: TokenFact, row: NDArray[np.float32]) -> None:
+    def __init__(self, fact: TokenFact, row: NDArray[np.float32] | None = None) -> None:
         self.fact = fact
-        self.row: NDArray[np.float32] | None = row
+        self.row = row
         self.digest: Digest | None = None
 
 
@@ -117,6 +117,8 @@ class Recorder:
             if source is not None:
                 self.sources[run] = weakref.ref(source)
             self._adopt(run)
+            if forced is not None and parent is not None and fork is not None:
+                self._add_forced(run, int(prompt.size), forced, parent, fork)
             return run
 
     def extend_prompt(self, run: int, tokens: NDArray[np.int32]) -> None:
@@ -224,8 +226,27 @@ class Recorder:
             self.stage(run, token, name, start, end, n)
         self._orphans.clear()
 
+    def _add_forced(self, run: int, position: int, forced: int, parent: int, fork: int) -> None:
+        """The token put there by hand is the branch's first; its distribution is that of the token it replaces."""
+        self.settle()
+        replaced = [e for e in self._tokens if (e.fact.run, e.fact.index) == (parent, fork) and e.digest is not None]
+        if not replaced:
+            return  # dropped from the ring: the branch begins without it
+        source = replaced[0]
+        now = time.perf_counter_ns()
+        entry = Entry(
+            source.fact._replace(
+                run=run, index=0, position=position, token=forced, start_ns=now, end_ns=now, final_prob=float("nan")
+            )
+        )
+        entry.digest = source.digest.for_token(forced) if source.digest is not None else None
+        self._tokens.append(entry)
+        self._token_count += 1
+        self._last = (run, 0)
+
     def _spare_row(self, vocab_size: int) -> NDArray[np.float32]:
-        """Memory for one row of logits; taken in slabs of several megabytes, which the system maps in few large pages."""
+        """Memory for one row of logits; taken in slabs of several megabytes, which the system maps in few large
+        pages."""
         if self._spare and self._spare[-1].size != vocab_size:
             self._spare.clear()
         if not self._spare:

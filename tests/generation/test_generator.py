@@ -40,7 +40,13 @@ def answer(made: og.Generator, tokens: int = 12) -> list[int]:
 
 
 SAMPLED = {"do_sample": True, "random_seed": 5, "temperature": 1.5, "top_k": 40}
-EVERY_WAY = [{}, {"repetition_penalty": 1.4}, {"no_repeat_ngram_size": 2, "min_length": 30}, SAMPLED, SAMPLED | {"top_p": 0.9}]
+EVERY_WAY = [
+    {},
+    {"repetition_penalty": 1.4},
+    {"no_repeat_ngram_size": 2, "min_length": 30},
+    SAMPLED,
+    SAMPLED | {"top_p": 0.9},
+]
 
 
 @pytest.mark.parametrize("options", EVERY_WAY)

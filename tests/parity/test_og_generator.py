@@ -9,7 +9,7 @@ import pytest
 
 import genai_lab
 
-og = pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is the oracle; pip install -e .[dev] brings it")
+og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
 
 QUESTIONS = [
@@ -36,7 +36,9 @@ QUESTIONS = [
 ]
 
 
-def run(library: object, folder: Path, prompts: list[np.ndarray], new_tokens: int, **options: object) -> list[list[int]]:
+def run(
+    library: object, folder: Path, prompts: list[np.ndarray], new_tokens: int, **options: object
+) -> list[list[int]]:
     """Answers of `library` (og or genai_lab, one API) to each prompt."""
     model = library.Model(str(folder))  # type: ignore[attr-defined]
     answers = []

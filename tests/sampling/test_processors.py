@@ -30,7 +30,9 @@ def test_repetition_penalty_touches_each_seen_id_once(tokens: list[int], row: li
     changed = RepetitionPenalty(penalty)(logits, history(tokens))
     expected = np.array(row, np.float32)
     for token in set(tokens):
-        expected[token] = expected[token] * np.float32(penalty) if expected[token] < 0 else expected[token] / np.float32(penalty)
+        expected[token] = (
+            expected[token] * np.float32(penalty) if expected[token] < 0 else expected[token] / np.float32(penalty)
+        )
     np.testing.assert_array_equal(logits, expected)
     assert sorted(changed.tolist()) == sorted(set(tokens))
 

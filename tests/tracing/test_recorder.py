@@ -215,7 +215,11 @@ def test_other_files_are_refused_with_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"version": 99}, "trace format 99"), ({"format": "x"}, "not a genai_lab trace"), ({"stage_names": []}, "damaged")],
+    [
+        ({"version": 99}, "trace format 99"),
+        ({"format": "x"}, "not a genai_lab trace"),
+        ({"stage_names": []}, "damaged"),
+    ],
 )
 def test_a_wrong_header_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
     path = save_recording(recorded().snapshot(), tmp_path / "trace.npz")

@@ -1,0 +1,30 @@
+"""Texts of single tokens for whoever reads a trace. Held by a trace in place of the model, so that weights can go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from genai_lab.config import Config
+from genai_lab.errors import ModelFolderError
+from genai_lab.tokenizer import Tokenizer
+
+
+class TokenTexts:
+    """Token ids -> (text, is special). The tokenizer is read from the folder when it is first needed."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer."""
+        return Tokenizer(self._config)
+
+    def __call__(self, ids: Sequence[int]) -> list[tuple[str, bool]]:
+        """Text of each id; ids in brackets for a folder without a tokenizer."""
+        try:
+            tokenizer = self.tokenizer
+        except ModelFolderError:
+            return [(f"[{i}]", False) for i in ids]
+        return [(tokenizer.piece(i), tokenizer.is_special(i)) for i in ids]
