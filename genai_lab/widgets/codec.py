@@ -1,0 +1,257 @@
+"""Recordings -> chunks: the bytes that the browser side reads (widgets/PROTOCOL.md is the contract).
+
+Receives a `tracing.Recording`. Returns compressed bytes. It knows neither widgets nor where the bytes go.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.tracing import Recording, RunFacts
+from genai_lab.tracing.recording import Columns
+
+FORMAT = "genai_lab.chunk"
+VERSION = 1
+FORBIDDEN_BELOW = -1e37  # a logit below this was forbidden by a processor
+DELTA_STEPS = 1024  # of top_delta, per unit of logit
+CLOCK_STEPS = 16384  # times keep 1/16384 ms (61 ns): finer digits are noise and do not compress
+QUESTION_CHARACTERS = 160
+PROMPT_CHARACTERS = 4000
+TABLES = ("tokens", "changed", "seen", "stages")
+SETTINGS = (
+    "mode",
+    "mode_reason",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "min_length",
+    "no_repeat_ngram_size",
+    "random_seed",
+    "max_length",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows of each table there are, or where a chunk begins."""
+
+    tokens: int = 0
+    changed: int = 0
+    seen: int = 0
+    stages: int = 0
+
+    def __add__(self, other: Rows) -> Rows:
+        return Rows(*(getattr(self, name) + getattr(other, name) for name in TABLES))
+
+
+class Names:
+    """Names that a column counts in. Numbers given out once stay, so rows that were sent keep their meaning."""
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+
+    def renumber(self, column: NDArray[Any], names: list[str]) -> NDArray[np.uint8]:
+        """The column with its numbers, which count in `names`, replaced by those in `known`."""
+        self.known += [name for name in names if name not in self.known]
+        return np.array([self.known.index(name) for name in names] or [0], np.uint8)[column]
+
+
+class ChunkEncoder:
+    """Turns one recorder's recordings into chunks, whose rows and names are numbered alike.
+
+    Args:
+        base: tokens that the recorder had dropped before the first one to be sent.
+    """
+
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+        self.next = Rows()  # the first row of each table that was not sent yet
+        self._seq = 0
+        self._texts: set[int] = set()
+        self._runs: dict[int, dict[str, Any]] = {}
+        self._stages, self._processors = Names(), Names()
+
+    def everything(self, recording: Recording, running: Collection[int] = ()) -> bytes:
+        """A chunk for somebody who has nothing. `recording` holds every row; `running`: runs being written right now."""
+        self.next = Rows()
+        self._texts.clear()
+        self._runs.clear()
+        return self.news(recording, running, level=9)
+
+    def news(self, recording: Recording, running: Collection[int] = (), level: int = 6) -> bytes:
+        """A chunk for somebody who has every row before `next`. `recording` begins there."""
+        columns, count = self._columns(recording)
+        header = self._header(recording, running)
+        self.next += count
+        self._seq += 1
+        return pack(header, columns, level)
+
+    def _columns(self, recording: Recording) -> tuple[Columns, Rows]:
+        tokens, tables = recording.tokens, recording.tables
+        first_row = self.next.tokens + self.base
+        highest = tokens["top_logits"][:, 0]
+        changed = changed_columns(of_rows(tables["changed"], first_row, len(highest)), highest, self.next.tokens)
+        changed["by"] = self._processors.renumber(changed["by"], recording.processor_names)
+        seen = of_rows(tables["seen"], first_row, len(highest))
+        seen["row"] = (seen["row"] + self.next.tokens).astype("<u4")
+        stages = stage_columns(recording.stages)
+        stages["stage"] = self._stages.renumber(stages["stage"], recording.stage_names)
+        made = {"tokens": token_columns(tokens), "changed": changed, "seen": seen, "stages": stages}
+        count = {table: len(next(iter(columns.values()))) for table, columns in made.items()}
+        flat = {f"{t}.{name}": column for t in TABLES if count[t] for name, column in made[t].items()}
+        return flat, Rows(**count)
+
+    def _header(self, recording: Recording, running: Collection[int]) -> dict[str, Any]:
+        runs = [describe_run(run, recording.texts, run.run in running) for run in recording.runs]
+        new_runs = [run for run in runs if self._runs.get(run["run"]) != run]
+        self._runs.update({run["run"]: run for run in new_runs})
+        texts = list(self._new_texts(recording))
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "seq": self._seq,
+            "first": {name: getattr(self.next, name) for name in TABLES},
+            "model": {key: recording.model.get(key) for key in ("name", "vocab_size", "kv_bytes_per_token")},
+            "origin": {
+                "machine": machine_words(recording),
+                "recorded_at": recording.origin.get("recorded_at"),
+                "dropped_events": sum(recording.dropped.values()),
+            },
+            "runs": new_runs,
+            "texts": texts,
+            "stage_names": list(self._stages.known),
+            "processor_names": list(self._processors.known),
+        }
+
+    def _new_texts(self, recording: Recording) -> Iterable[tuple[int, str, int]]:
+        mentioned = np.union1d(recording.tokens["top_ids"], recording.tokens["token"])
+        forced = [run.forced for run in recording.runs if run.forced is not None]
+        for token in np.union1d(mentioned, np.array(forced, np.int64)).tolist():
+            if token not in self._texts and token in recording.texts:
+                self._texts.add(token)
+                text, special = recording.texts[token]
+                yield token, text, int(special)
+
+
+def encode_recording(recording: Recording, running: Collection[int] = ()) -> bytes:
+    """One chunk with everything that a recording holds."""
+    return ChunkEncoder(recording.dropped["tokens"]).everything(recording, running)
+
+
+def token_columns(tokens: Columns) -> Columns:
+    """The protocol's token columns (without their prefix), [n] or [n, k]."""
+    top = tokens["top_logits"]
+    with np.errstate(invalid="ignore"):  # a row whose every logit is -inf
+        delta = np.nan_to_num((top[:, :1] - top) * DELTA_STEPS, nan=0.0, posinf=65535.0)
+    same = ("run", "index", "position", "token", "prob", "rank", "entropy", "final_prob")
+    histogram = ("log_z", "tail_lo", "tail_hi", "tail_count", "tail_seen")
+    return {
+        **{name: tokens[name] for name in same},
+        "top_logit": top[:, 0],
+        "start_ms": on_clock(tokens["start_ms"]),
+        "end_ms": on_clock(tokens["end_ms"]),
+        "top_ids": tokens["top_ids"],
+        "top_delta": np.rint(np.clip(delta, 0, 65535)).astype("<u2"),
+        **{name: tokens[name] for name in histogram},
+    }
+
+
+def stage_columns(stages: Columns) -> Columns:
+    """The protocol's stage columns, `stage` still counting in the recording's own names. Stages of no run are left out."""
+    owned = stages["run"] >= 0
+    return {
+        "run": stages["run"][owned].astype("<u2"),
+        "token": stages["token"][owned],
+        "stage": stages["stage"][owned],
+        "start_ms": on_clock(stages["start_ms"][owned]),
+        "dur_ms": on_clock(stages["dur_ms"][owned]),
+        "n": stages["n"][owned],
+    }
+
+
+def of_rows(table: Columns, first_row: int, count: int) -> Columns:
+    """A side table's rows that belong to `count` tokens from absolute row `first_row` on; `row` counted from there."""
+    row = table["row"].astype(np.int64) - first_row
+    mine = (row >= 0) & (row < count)
+    return {name: column[mine] for name, column in (table | {"row": row}).items()}
+
+
+def changed_columns(changed: Columns, highest: NDArray[np.float32], sent: int) -> Columns:
+    """What processors changed. `highest` [n]: the highest raw logit of each token row; `sent`: token rows before these."""
+    delta = np.where(changed["logit"] < FORBIDDEN_BELOW, np.float32(np.inf), highest[changed["row"]] - changed["logit"])
+    row = (changed["row"] + sent).astype("<u4")
+    return {"row": row, "id": changed["id"], "by": changed["by"], "delta": delta.astype("<f4")}
+
+
+def on_clock(ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Milliseconds rounded to the clock's steps."""
+    return np.rint(ms * CLOCK_STEPS) / CLOCK_STEPS
+
+
+def describe_run(run: RunFacts, texts: dict[int, tuple[str, bool]], running: bool) -> dict[str, Any]:
+    """A run's entry of the header. A run that nobody is writing any more is done, even if it was left open."""
+    prompt_text = "".join(texts.get(int(token), ("", False))[0] for token in run.prompt[-PROMPT_CHARACTERS:])
+    settings = {name: plain(run.settings.get(name)) for name in SETTINGS}
+    if settings["random_seed"] == -1:
+        settings["random_seed"] = None
+    return {
+        "run": run.run,
+        "parent": run.parent,
+        "fork": run.fork,
+        "forced": run.forced,
+        "status": "done" if run.status == "running" and not running else run.status,
+        "finish": run.finish if run.finish in ("eos", "length", "stopped") else None,
+        "error": run.error,
+        "prompt_tokens": int(run.prompt.size),
+        "cached_tokens": run.cached_tokens,
+        "question": run.question or tail(prompt_text, QUESTION_CHARACTERS),
+        "prompt_text": tail(prompt_text, PROMPT_CHARACTERS),
+        "settings": settings,
+        "start_ms": run.start_ms,
+    }
+
+
+def plain(value: Any) -> str | int | float | None:
+    """A setting as JSON can hold it; anything else (only a damaged file has it) is nothing."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float) else None
+
+
+def tail(text: str, length: int) -> str:
+    """The end of a text, with an ellipsis when something was left out."""
+    return text if len(text) <= length else "…" + text[1 - length :]
+
+
+def machine_words(recording: Recording) -> str:
+    """Where it was recorded: "2 CPU threads, onnxruntime 1.32.0", as far as the recording says."""
+    threads, version = recording.model.get("threads"), recording.model.get("onnxruntime")
+    words = [f"{threads} CPU thread{'' if threads == 1 else 's'}"] if threads else []
+    return ", ".join([*words, f"onnxruntime {version}"] if version else words)
+
+
+def pack(header: dict[str, Any], columns: Columns, level: int) -> bytes:
+    """Header and columns as one compressed chunk."""
+    described: list[dict[str, Any]] = []
+    body = bytearray()
+    for name, column in columns.items():
+        little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
+        body += b"\0" * (-len(body) % 8)
+        described.append({"name": name, "dtype": little.dtype.str[1:], "shape": list(little.shape), "offset": len(body)})
+        body += little.tobytes()
+    text = json.dumps(header | {"columns": described}, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )
+    padding = b"\0" * (-(4 + len(text)) % 8)
+    return zlib.compress(struct.pack("<I", len(text)) + text + padding + body, level)

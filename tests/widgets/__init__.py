@@ -1,0 +1,1 @@
+"""Tests of what the browser is sent and of what it shows without a kernel."""
