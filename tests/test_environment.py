@@ -31,7 +31,9 @@ def test_the_users_folders_come_back_for_a_while(tmp_path: Path, monkeypatch: py
     assert os.environ["HOME"] == "/home-of-somebody"
 
 
-@pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("", False), ("0", False), ("False", False)])
+@pytest.mark.parametrize(
+    ("value", "expected"), [("true", True), ("1", True), ("", False), ("0", False), ("False", False)]
+)
 def test_what_is_ci(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
     monkeypatch.setenv("CI", value)
     assert in_ci() is expected
