@@ -4,7 +4,9 @@
  * What was not measured there (candidates beyond the 20th, branches' alternatives, the recorder's own time) is made up;
  * these pages are for judging pictures, not for quoting numbers.
  */
+import { knobsOf } from "../src/candidates";
 import type { Numbers } from "../src/chunk";
+import { evaluate, PENALTY } from "../src/sampling";
 import type { Header, RunInfo, Settings } from "../src/types";
 import answers from "./answers.json";
 import { type Columns, encodeChunk } from "./encode";
@@ -107,14 +109,19 @@ function distribution(answer: Answer, i: number): Omit<TokenRow, "run" | "index"
   const seen = [...top.seen].flatMap((c, j) => (c === "1" ? [j] : []));
   const changed =
     p === 1 ? [] : seen.map((j) => ({ id: ids[j], by: 1, delta: top.max - penalised(top.max - deltas[j], p) }));
+  const log_z = soft([...deltas.map((d) => -d), ...tailMass]);
+  const tail128 = { lo: tail_lo, hi: tail_hi, count: tail, seen: tail.map(() => 0) };
+  const step = { deltas, seen: new Set(seen), topLogit: top.max, logZ: log_z, tail: tail128 };
+  const knobs = knobsOf(settings(answer.settings));
+  const last = evaluate(step, knobs, [{ name: PENALTY, moved: new Map() }], [1000]).at(-1)!;
   return {
     token: realId(token),
     prob,
     entropy,
     rank: rank || 1,
-    final_prob: answer.settings.temperature === 0 ? 1 : Math.min(1, prob * 1.6),
+    final_prob: last.prob[ids.indexOf(realId(token))] ?? 0,
     top_logit: top.max,
-    log_z: soft([...deltas.map((d) => -d), ...tailMass]),
+    log_z,
     ids,
     deltas,
     seen,

@@ -5,12 +5,20 @@
  * except the one style element of the page.
  */
 import { followTheme, h, paced } from "./dom";
+import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
 import { createStore, type Store } from "./store";
 import css from "./styles.css";
+import { makeTimeline } from "./timeline";
 import type { MakeView } from "./view";
+import { makeWorkbench } from "./workbench";
 
-const KINDS: Record<string, MakeView> = { ribbon: makeRibbon };
+const KINDS: Record<string, MakeView> = {
+  ribbon: makeRibbon,
+  pipeline: makePipeline,
+  timeline: makeTimeline,
+  all: makeWorkbench,
+};
 
 interface Context {
   el: HTMLElement;

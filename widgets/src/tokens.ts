@@ -39,9 +39,9 @@ export function runName(store: Store, run: Run): string {
 const NAMES: [keyof Settings, string, number][] = [
   ["temperature", "temperature", Number.NaN],
   ["repetition_penalty", "penalty", 1],
-  ["top_k", "top-k", 0],
-  ["top_p", "top-p", 0],
-  ["min_p", "min-p", 0],
+  ["top_k", "top‑k", 0],
+  ["top_p", "top‑p", 0],
+  ["min_p", "min‑p", 0],
 ];
 
 const setting = (s: Settings, key: keyof Settings, off: number): string => {
@@ -103,7 +103,9 @@ export function textBefore(store: Store, at: Selection, tokens: number): string 
     parts.unshift(store.text(store.tokens.get("token", run.rows[i])));
     i--;
   }
-  return oneLine(parts.join(""), 80, "front");
+  if (!parts.length) return "";
+  const earlier = placeInAnswer(store, at) > parts.length;
+  return `${earlier ? "… " : ""}${oneLine(parts.join("").trimStart(), 80, "front")}`;
 }
 
 /** Place of a token in the whole answer, counted from 0: a branch goes on counting where it left its parent. */
