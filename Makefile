@@ -31,7 +31,7 @@ model: env-lab ## fetch and convert the default model, once
 	@$(PY) -m genai_lab.workbench.default_model
 
 lab: model ## open JupyterLab on the first notebook (LAB_ARGS=--no-browser)
-	JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab $(ROOT_ARG) $(QUIET_LAB) $(LAB_ARGS) $(NOTEBOOK)
+	JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(ROOT_ARG) $(QUIET_LAB) $(LAB_ARGS)
 
 demo: model ## answer PROMPT in the terminal and write trace.html
 	@$(PY) -m genai_lab.workbench.cli demo "$(PROMPT)"
