@@ -25,7 +25,7 @@ def test_a_named_browser_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_named_browser_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GENAI_LAB_CHROMIUM", str(tmp_path / "gone"))
-    with pytest.raises(SystemExit, match="gone.*no executable file"):
+    with pytest.raises(SystemExit, match=r"gone.*no executable file"):
         chromium.find_chromium()
 
 
