@@ -1,0 +1,100 @@
+"""Small values that several rooms share: what a token is, which phase a step is in, why a request ended, and the tensor
+that crosses the public API.
+
+Receives plain numbers and numpy arrays, returns named values. It knows no model, no session and no tokenizer.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from genai_lab.errors import ArgumentError, ArgumentTypeError
+
+TokenId: TypeAlias = int
+"""Index of a token in the vocabulary, 0-based."""
+
+
+class Phase(StrEnum):
+    """What a model run does for a sequence."""
+
+    PREFILL = "prefill"
+    """Reads the prompt (or a chunk of it): many tokens in, one row of logits needed."""
+    DECODE = "decode"
+    """Continues by one token."""
+
+
+class FinishReason(IntEnum):
+    """Why a turn ended. Names and numbers are onnxruntime-genai's."""
+
+    NONE = 0
+    EOS = 1
+    STOP_STRING = 2
+    MAX_GENERATED_TOKENS = 3
+    MAX_SESSION_TOKENS = 4
+    CANCELLED = 5
+    FAILED = 6
+
+
+class Tensor:
+    """A numeric array with the methods of onnxruntime-genai's `Tensor`.
+
+    The constructor copies its array, so the tensor never changes behind its holder; `np.asarray(tensor)` looks at the
+    data without a copy and cannot write to it.
+
+    Args:
+        array: any array of booleans, integers or floats; any shape.
+
+    Raises:
+        ArgumentTypeError: not an array of numbers.
+
+    Example:
+        >>> tensor = Tensor(np.array([[1, 2, 3]], dtype=np.int32))
+        >>> tensor.shape()
+        [1, 3]
+        >>> tensor.type()
+        dtype('int32')
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        if not isinstance(array, np.ndarray):
+            raise ArgumentTypeError(
+                f"array is {type(array).__name__}; a numpy array is allowed. Wrap it: np.asarray(...)."
+            )
+        if array.dtype.kind not in "biuf":
+            raise ArgumentTypeError(f"array has dtype {array.dtype}; booleans, integers and floats are allowed.")
+        self._array = array.copy(order="C")
+        self._array.flags.writeable = False
+
+    def as_numpy(self) -> NDArray[Any]:
+        """A writable copy of the data."""
+        return self._array.copy()
+
+    def shape(self) -> list[int]:
+        """The length of each axis."""
+        return list(self._array.shape)
+
+    def type(self) -> np.dtype[Any]:
+        """The element type."""
+        return self._array.dtype
+
+    def data(self) -> memoryview:
+        """The raw bytes, read-only, C order."""
+        return self._array.data.cast("B") if self._array.size else memoryview(b"")
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        wanted = self._array.dtype if dtype is None else np.dtype(dtype)
+        if copy is False and wanted != self._array.dtype:
+            raise ArgumentError(f"dtype {wanted} needs a copy of a {self._array.dtype} tensor; allow copying.")
+        return self._array.astype(wanted, copy=bool(copy) or wanted != self._array.dtype)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __repr__(self) -> str:
+        return f"Tensor(shape={self.shape()}, dtype={self._array.dtype})"
