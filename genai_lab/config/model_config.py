@@ -25,7 +25,7 @@ from genai_lab.config.json_values import (
     string,
 )
 from genai_lab.config.other_sections import Kept
-from genai_lab.config.sections import key, section
+from genai_lab.config.sections import key, section, with_default
 from genai_lab.config.session_options import NOTHING, SessionOptions, read_session_options, text_map
 
 _SIZE: Final = integer(0)
@@ -174,7 +174,7 @@ class ModelConfig:
     audio_output: Kept | None = key(other.read_audio_output, None)
     prompt_templates: Mapping[str, str] = key(text_map, NOTHING)
     """Written by builders before 0.6; chat templates took their place."""
-    speech_numbers: Kept = NOTHING
+    speech_numbers: Kept = with_default(NOTHING)
     """Keys directly under `model` that only speech models have, such as `sample_rate`."""
 
 

@@ -5,6 +5,7 @@ Receives a parsed JSON object and its place, returns the dataclass. It knows no 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
@@ -15,8 +16,13 @@ T = TypeVar("T")
 
 def key(read: Reader[T], default: T, *, name: str | None = None) -> T:
     """A field that is read from the key of its own name, or from `name`."""
-    value: T = field(default=default, metadata={"read": read, "key": name})
-    return value
+    return with_default(default, {"read": read, "key": name})
+
+
+def with_default(value: T, metadata: Mapping[str, Any] | None = None) -> T:
+    """A field with a default that is never changed; dataclasses take a read-only mapping for one that could be."""
+    made: T = field(default_factory=lambda: value, metadata=metadata)
+    return made
 
 
 def section(kind: type[T]) -> Reader[T]:

@@ -22,7 +22,7 @@ from genai_lab.config.json_values import (
     string,
 )
 from genai_lab.config.providers import ANY_DEVICE, DeviceFilter, normalize_provider
-from genai_lab.config.sections import key
+from genai_lab.config.sections import key, with_default
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 text_map: Final = map_of(string)
@@ -36,7 +36,7 @@ class ProviderOptions:
     """One execution provider with its options, as a model folder or a person asks for it."""
 
     name: str
-    options: Mapping[str, str] = NOTHING
+    options: Mapping[str, str] = with_default(NOTHING)
     device_filter: DeviceFilter = ANY_DEVICE
 
 
@@ -93,7 +93,7 @@ class SessionOptions:
         choice("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"), None
     )
     provider_options: tuple[ProviderOptions, ...] = key(_read_providers, ())
-    config_entries: Mapping[str, str] = NOTHING
+    config_entries: Mapping[str, str] = with_default(NOTHING)
     """Every other key, such as `session.intra_op.allow_spinning`: for `SessionOptions.add_session_config_entry`."""
 
 

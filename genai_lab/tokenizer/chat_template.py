@@ -135,8 +135,8 @@ class ChatTemplate:
         shown = f" ({lines[line - 1].strip():.80})" if line and line <= len(lines) else ""
         if isinstance(error, _TemplateRaisedError):
             return TemplateError(
-                f"{self._name}{where}, refuses these messages: {str(error.message).rstrip('.')}. Change the messages, or "
-                f"pass another as template_str=."
+                f"{self._name}{where}, refuses these messages: {str(error.message).rstrip('.')}. Change the messages, "
+                f"or pass another as template_str=."
             )
         text = str(error.message) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
         return TemplateError(

@@ -2,7 +2,8 @@
 them.
 
 Receives a decoder of the `tokenizers` library (its settings, as JSON), returns a chain of stages. A stage gives out
-only what no later token can change, so the pieces of text never have to be taken back. It knows no vocabulary and no model.
+only what no later token can change, so the pieces of text never have to be taken back. It knows no vocabulary and no
+model.
 
 The settings of a decoder form a sequence, such as Llama's `Replace, ByteFallback, Fuse, Strip`. Before the first stage
 that joins everything (`Fuse`, `ByteLevel`) the stages see token after token; behind it they see one growing text.
