@@ -135,7 +135,7 @@ function lineAt(line: Line, stage: Stage): { prob: number; left: number; cut: st
 const lineName = (line: Line, last = false): string => {
   if (line.kind === "one") return "";
   if (line.from === line.to) return `rank ${count(line.from)}`;
-  return last ? `rank ${count(line.from)} on` : `rank ${count(line.from)}–${count(line.to)}`;
+  return last ? `rank ${count(line.from)}+` : `rank ${count(line.from)}–${count(line.to)}`;
 };
 
 export const makePipeline: MakeView = ({ store, root }) => {
@@ -163,7 +163,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
   const drawButton = h("button", { class: "gl-btn", type: "button", "data-action": "draw" }, "Draw 1000 times");
   const resetButton = h("button", { class: "gl-btn", type: "button", "data-action": "reset" }, "As recorded");
   const grid = h("div", { class: "gl-pipe", role: "group", "aria-label": "Sampling stages" });
-  const note = h("div", { class: "gl-read", "aria-live": "polite" });
+  const note = h("div", { class: "gl-read gl-two", "aria-live": "polite" });
   const onButton = h(
     "button",
     { class: "gl-btn", type: "button", "data-action": "branch" },
@@ -344,7 +344,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
       const open = lines.filter((line) => lineAt(line, stages[stages.length - 1]).prob > 0).length;
       say(
         note,
-        `Last column: how often each came up in 1000 draws (seed ${seed}). The upright mark is what theory expects, the thin pair around it holds 95 of 100 such counts: ${inside} of ${open} lines lie inside.`,
+        `Last column: counts in 1000 draws (seed ${seed}). The upright mark is what theory expects, the thin pair holds 95 of 100 such counts; ${inside} of ${open} lines lie inside.`,
       );
     } else if (Number.isNaN(drawn)) say(note, `In this branch ${token} was put here by hand (marked).${where}`);
     else if (!asRecorded())

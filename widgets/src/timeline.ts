@@ -53,7 +53,7 @@ const FILLS: Record<Kind, keyof Tones> = {
   prep: "s-prep",
   choose: "s-choose",
   out: "s-out",
-  recorder: "surface",
+  recorder: "s-out",
 };
 const OVERVIEW = 16;
 const LEAST_MS = 0.05;
@@ -61,21 +61,16 @@ const LEAST_MS = 0.05;
 function phasesOf(run: Run): Phases {
   const { prompt_tokens, cached_tokens, parent, forced } = run.info;
   const later = ["decode: one token at a time", "decode"];
-  if (parent !== null && forced !== null)
-    return {
-      first: [
-        "the token you chose goes in; everything before it was kept in the cache",
-        "your token goes in",
-        "forced",
-      ],
-      later,
-    };
+  if (parent !== null && forced !== null) {
+    const long = "the token you chose goes in; everything before it was kept in the cache";
+    return { first: [long, "your token goes in", "your token", "yours"], later, flag: null };
+  }
   const fresh = prompt_tokens - cached_tokens;
   const all =
     cached_tokens > 0
-      ? `prefill: reads ${count(fresh)} new prompt tokens, ${count(cached_tokens)} were in the cache`
+      ? `prefill: reads ${count(fresh)} new tokens, ${count(cached_tokens)} were in the cache`
       : `prefill: reads all ${count(prompt_tokens)} prompt tokens at once`;
-  return { first: [all, "prefill: reads the prompt", "prefill"], later };
+  return { first: [all, "prefill: reads the prompt", "prefill"], later, flag: "first token after" };
 }
 
 /** A canvas sized for the screen's pixels, cleared. Null while it is not on screen. */
@@ -266,6 +261,10 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     g.fillRect(box.x, box.y, box.w - gap, box.h);
     const hatched = box.fill === "recorder" || (box.fill === "prep" && box.lane === "stage");
     if (hatched && box.w > 3) hatch(g, { ...box, w: box.w - gap }, c["ink-3"]);
+    if (box.fill === "recorder" && box.w <= 4) {
+      g.fillStyle = c.edge;
+      g.fillRect(box.x, box.y, box.w, box.h);
+    }
     if ((box.fill === "token" || box.fill === "recorder") && box.w > 4) {
       g.strokeStyle = c.edge;
       g.lineWidth = 1;
@@ -298,14 +297,13 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     g.lineWidth = 2;
     if (l.picked) g.strokeRect(l.picked.x, LANES.token[0] - 1, l.picked.w, LANES.token[1] + 2);
     if (l.playhead === null) return;
-    const x = l.playhead;
-    line(g, x, 6, x, 14);
+    const x = Math.min(l.playhead, w - 1);
     line(g, x, LANES.token[0] - 2, x, base + 6);
     g.fillStyle = c.mark;
     g.beginPath();
-    g.moveTo(x - 5, 2);
-    g.lineTo(x + 5, 2);
-    g.lineTo(x, 10);
+    g.moveTo(x - 5, 4);
+    g.lineTo(Math.min(x + 5, w), 4);
+    g.lineTo(x, 13);
     g.fill();
   };
 

@@ -64,6 +64,7 @@ export const HEIGHT = 224;
 export const LEFT = 90;
 const BASE = LANES.bars[0] + LANES.bars[1];
 const TEXT_HEIGHT = 12;
+const WIDEST_BAR = 72;
 
 export type Measure = (text: string, strong: boolean) => number;
 export type TokenText = (token: TokenTime) => { text: string; tint: number };
@@ -95,7 +96,7 @@ class Page {
     const left = x(from);
     const right = Math.max(left + 1, x(to));
     const key = `${lane}${more.fill}`;
-    if (right <= (this.filled.get(key) ?? -1) + 0.5) return null;
+    if (right <= (this.filled.get(key) ?? -1) + 0.99) return null;
     this.filled.set(key, right);
     const made = { lane, x: left, y, w: right - left, h, ms: to - from, tint: 0, ...more };
     this.boxes.push(made);
@@ -121,7 +122,7 @@ class Page {
 
 export function shorten(text: string, room: number, measure: (t: string) => number): string {
   const letters = [...text];
-  for (let n = letters.length - 1; n > 0; n--) {
+  for (let n = letters.length - 1; n > 1; n--) {
     const cut = `${letters.slice(0, n).join("")}…`;
     if (measure(cut) <= room) return cut;
   }
@@ -187,6 +188,12 @@ function stageBoxes(page: Page, stages: readonly StageTime[], token: number): vo
     page.inside(page.box("stage", from, to, { fill: "choose", token, name: "choosing the token" }), ["choose"], "ink");
 }
 
+/** A bar of a zoomed token stays a bar: it stands at the token's end. */
+function narrowed({ x, w }: Box): Pick<Box, "x" | "w"> {
+  const slim = Math.min(w, WIDEST_BAR);
+  return { x: x + w - slim, w: slim };
+}
+
 function laneNames(page: Page, typical: number): void {
   for (const [name, [y, h]] of Object.entries(LANES)) if (name !== "bars") page.add(name, 0, y + h / 2 + 4, "ink-2");
   page.add("time per token", 0, LANES.bars[0] + 16, "ink-2");
@@ -194,6 +201,8 @@ function laneNames(page: Page, typical: number): void {
 }
 
 export interface Phases {
+  /** Words before the time of the first token; null when there is no such moment. */
+  flag: string | null;
   first: string[];
   later: string[];
 }
@@ -246,13 +255,13 @@ export function layOut(
     const h = high(token.to - token.from);
     const fill = token.index === selected ? "picked" : "bar";
     const bar = page.box("bars", token.from, token.to, { ...about, fill });
-    if (bar) Object.assign(bar, { y: BASE - h, h });
+    if (bar) Object.assign(bar, { y: BASE - h, h }, narrowed(bar));
   }
 
   const inView = (ms: number) => ms >= view.from && ms <= view.to;
-  const flag = first && inView(first.to) ? x(first.to) : null;
+  const flag = first && phases.flag && inView(first.to) ? x(first.to) : null;
   if (flag !== null && first) {
-    const text = `first token after ${time(first.to)}`;
+    const text = `${phases.flag} ${time(first.to)}`;
     const w = measure(text, true);
     const right = flag + 6 + w <= width;
     if (right || flag - 6 - w >= LEFT) page.add(text, right ? flag + 5 : flag - 5 - w, 26, "ink", true);

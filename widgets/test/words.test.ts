@@ -1,0 +1,132 @@
+import { expect, test, vi } from "vitest";
+import { encodeChunk } from "../dev/encode";
+import { count, oneLine, ordinal, percent, quantile, shown, time, visible } from "../src/format";
+import { alternatives } from "../src/pin";
+import { createStore, type Store } from "../src/store";
+import { branchTitle, placeInAnswer, runName, settingsChange, settingsWords, textBefore, word } from "../src/tokens";
+import { FakeModel, headerOf, runOf } from "./made";
+
+test("shares show no more digits than were measured", () => {
+  expect([1, 0.9996, 0.35, 0.0711, 0.0028, 0.0004, 0, Number.NaN].map(percent)).toEqual([
+    "100 %",
+    "100 %",
+    "35 %",
+    "7.1 %",
+    "0.28 %",
+    "< 0.1 %",
+    "0",
+    "–",
+  ]);
+});
+
+test("times from microseconds to seconds", () => {
+  expect([0.079, 0.71, 19.24, 186.2, 12_400, Number.NaN].map(time)).toEqual([
+    "79 µs",
+    "0.71 ms",
+    "19.2 ms",
+    "186 ms",
+    "12.4 s",
+    "–",
+  ]);
+});
+
+test("counts and ordinals", () => {
+  expect([1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal)).toEqual([
+    "1st",
+    "2nd",
+    "3rd",
+    "4th",
+    "11th",
+    "12th",
+    "13th",
+    "21st",
+    "112th",
+  ]);
+  expect(count(49152)).toBe("49\u202f152");
+  expect(count(1234567)).toBe("1\u202f234\u202f567");
+  expect(quantile([1, 2, 3, 4], 0.5)).toBe(2.5);
+});
+
+test("nothing invisible and nothing that turns the line around gets through", () => {
+  expect(visible(" a\n")).toBe("·a↵");
+  expect(shown("a\u202eb\u0000\u200b\t")).toBe("a�b␀�⇥");
+  expect(shown("👩\u200d🚀")).toBe("👩\u200d🚀");
+  expect(oneLine("one  two\nthree four", 12)).toBe("one two thr…");
+  expect(oneLine("one two three four", 11, "front")).toBe("…three four");
+});
+
+/** An answer "Hi you <end>" and a branch at its second token that goes on with "all". */
+async function story(): Promise<Store> {
+  const settings = { mode: "sample", temperature: 1, top_k: 0, top_p: 0, min_p: 0, repetition_penalty: 1 } as const;
+  const greedy = { ...settings, mode: "greedy" } as const;
+  const runs = [
+    runOf(0, { settings }),
+    runOf(1, { parent: 0, fork: 1, forced: 3, settings }),
+    runOf(2, { parent: 0, fork: 0, settings: greedy }),
+  ];
+  const texts: [number, string, number][] = [
+    [1, "Hi", 0],
+    [2, " you", 0],
+    [3, " all", 0],
+    [4, "!", 0],
+    [9, "<|im_end|>", 1],
+  ];
+  const bytes = await encodeChunk(headerOf({ runs, texts }), {
+    "tokens.run": { data: Uint16Array.of(0, 0, 0, 1, 1) },
+    "tokens.token": { data: Uint32Array.of(1, 2, 9, 3, 4) },
+    "tokens.prob": { data: Float32Array.of(0.5, 0.5, 0.9, 0.25, 0.01) },
+    "tokens.rank": { data: Uint32Array.of(1, 1, 1, 2, 40) },
+    "tokens.top_ids": { data: Uint32Array.of(1, 2, 2, 3, 9, 1, 2, 3, 1, 2), width: 2 },
+    "tokens.top_delta": { data: Uint16Array.of(0, 1024, 0, 710, 0, 9999, 0, 710, 0, 9), width: 2 },
+    "tokens.log_z": { data: Float32Array.of(Math.LN2, Math.LN2, 0.1, Math.LN2, Math.LN2) },
+  });
+  const model = new FakeModel({ chunk: new DataView(bytes.buffer as ArrayBuffer) });
+  const store = createStore(model.asModel());
+  await vi.waitFor(() => expect(store.ready).toBe(true));
+  return store;
+}
+
+test("runs have names, and a branch says where it leaves and what was put there", async () => {
+  const store = await story();
+  expect(store.runs.map((r) => runName(store, r))).toEqual(["answer", "branch 1", "branch 2"]);
+  expect(branchTitle(store, store.run(1)!)).toBe("Branch 1 at token 2: “·all” (25 %) in place of “·you” (50 %)");
+  expect(branchTitle(store, store.run(2)!)).toBe(
+    "Branch 2: the same question once more, with always the most likely token",
+  );
+});
+
+test("a branch's text goes back into its parent, and its tokens count on from there", async () => {
+  const store = await story();
+  expect(textBefore(store, { run: 1, token: 1 }, 5)).toBe("Hi all");
+  expect(textBefore(store, { run: 1, token: 1 }, 1)).toBe("… all");
+  expect(textBefore(store, { run: 0, token: 0 }, 5)).toBe("");
+  expect(placeInAnswer(store, { run: 1, token: 1 })).toBe(2);
+  expect(word(store, 9)).toBe("end of answer");
+  expect(word(store, 777)).toBe("#777");
+});
+
+test("the chosen token is always among the alternatives, with its rank", async () => {
+  const store = await story();
+  expect(alternatives(store, 1)).toMatchObject([
+    { rank: 1, id: 2, chosen: true },
+    { rank: 2, id: 3, chosen: false },
+  ]);
+  expect(alternatives(store, 1)[0].prob).toBeCloseTo(0.5, 6);
+  expect(alternatives(store, 4, 2)).toMatchObject([
+    { rank: 1, id: 1, chosen: false },
+    { rank: 40, id: 4, chosen: true },
+  ]);
+});
+
+test("a branch that exists already is found by its choice", async () => {
+  const store = await story();
+  expect(store.branchAt({ run: 0, token: 1 }, 3)?.info.run).toBe(1);
+  expect(store.branchAt({ run: 0, token: 1 }, 4)).toBeUndefined();
+});
+
+test("settings in words leave out what is off", () => {
+  const s = { mode: "sample", temperature: 0.8, top_k: 40, top_p: 0.9, min_p: 0, repetition_penalty: 1 } as const;
+  expect(settingsWords(s)).toBe("sampling with temperature 0.80, top‑k 40, top‑p 0.90");
+  expect(settingsChange(s, { ...s, temperature: 1.2, top_p: 0 })).toBe("temperature 1.20, top‑p off");
+  expect(settingsChange(s, s)).toBe("");
+});
