@@ -34,7 +34,7 @@ for (const [name, trace] of Object.entries(pages)) {
     {
       id: "trace",
       kind: "trace",
-      state: { rt: "anywidget:rt", selected: { run: 0, token: -1 } },
+      state: { selected: { run: 0, token: -1 } },
       buffers: [{ path: ["chunk"], data: chunk }],
     },
     ...["all", "ribbon", "pipeline", "timeline"].map((kind) => ({

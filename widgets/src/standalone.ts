@@ -103,20 +103,26 @@ class Host {
   private async make(entry: Entry) {
     const model = new Model(withBuffers(entry));
     const module = entry.esm ? await load(entry.esm) : this.plain(entry, model);
-    const exports = await module.initialize?.({ model, signal: this.signal, host: this, experimental: {} });
+    const exports = await module.initialize?.({ model, signal: this.signal, experimental: {} });
     return { exports, model, module };
   }
 
   /** What the few bytes of a trace model or a view do. */
   private plain(entry: Entry, model: Model): WidgetModule {
-    const runtime = async () => (await this.getWidget(model.get("rt"))).exports as Runtime;
-    if (entry.kind === "trace")
-      return { initialize: async () => ({ store: (await runtime()).createStore(model, this.signal) }) };
+    if (entry.kind === "trace") {
+      let store: unknown;
+      const once = (runtime: Runtime) => {
+        store ??= runtime.createStore(model, this.signal);
+        return store;
+      };
+      return { initialize: () => ({ store: once }) };
+    }
     return {
       render: async (context: object) => {
         const { el } = context as { el: HTMLElement };
-        const trace = (await this.getWidget(model.get("trace"))).exports as { store: unknown };
-        (await runtime()).mount(model.get("kind"), { el, signal: this.signal }, trace.store);
+        const runtime = (await this.getWidget(model.get("rt"))).exports as Runtime;
+        const trace = (await this.getWidget(model.get("trace"))).exports as { store(r: Runtime): unknown };
+        runtime.mount(model.get("kind"), { el, signal: this.signal }, trace.store(runtime));
       },
     };
   }
