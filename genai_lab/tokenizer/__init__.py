@@ -1,5 +1,6 @@
 """Text to token ids and back: the tokenizer of a model folder, its stream and its chat template.
 
+    library        calls into `tokenizers`, guarded
     files          tokenizer.json and its companions, read
     vocabulary     written and displayed forms of single tokens; ids checked
     detokenizer    decoders of the `tokenizers` library, token by token

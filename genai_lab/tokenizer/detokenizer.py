@@ -19,6 +19,8 @@ from typing import Any, Final, Protocol
 
 from tokenizers import Regex, decoders
 
+from genai_lab.tokenizer.library import decoded
+
 REPLACEMENT: Final = "\ufffd"
 """What stands for bytes that are no UTF-8."""
 
@@ -43,7 +45,7 @@ class EachAlone:
 
     def push(self, piece: str) -> Sequence[str]:
         if piece not in self._known:
-            self._known[piece] = self._decoder.decode([piece])
+            self._known[piece] = decoded(self._decoder, [piece])
         return (self._known[piece],)
 
     def finish(self) -> Sequence[str]:
@@ -57,16 +59,16 @@ class EachByPosition:
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder
-        self._skip = len(decoder.decode([self._FIRST]))
+        self._skip = len(decoded(decoder, [self._FIRST]))
         self._is_first = True
         self._known: dict[str, str] = {}
 
     def push(self, piece: str) -> Sequence[str]:
         if self._is_first:
             self._is_first = False
-            return (self._decoder.decode([piece]),)
+            return (decoded(self._decoder, [piece]),)
         if piece not in self._known:
-            self._known[piece] = self._decoder.decode([self._FIRST, piece])[self._skip :]
+            self._known[piece] = decoded(self._decoder, [self._FIRST, piece])[self._skip :]
         return (self._known[piece],)
 
     def finish(self) -> Sequence[str]:
@@ -101,7 +103,7 @@ class WithoutRepeats:
         if piece == self._last:
             return ()
         self._last = piece
-        text = self._decoder.decode([piece])
+        text = decoded(self._decoder, [piece])
         return (text,) if text else ()
 
     def finish(self) -> Sequence[str]:
@@ -276,7 +278,7 @@ class AllAtTheEnd:
 
     def finish(self) -> Sequence[str]:
         pieces, self._pieces = self._pieces, []
-        return (self._decoder.decode(pieces),)
+        return (decoded(self._decoder, pieces),) if pieces else ()
 
 
 # ---- the chain

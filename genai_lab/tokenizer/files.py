@@ -6,17 +6,16 @@ Receives a folder, returns what the files say. Sizes are checked before reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from tokenizers import Tokenizer as Backend
 
 from genai_lab.config.json_values import parse_object, read_bounded
 from genai_lab.errors import ModelFolderError
-
-T = TypeVar("T")
+from genai_lab.tokenizer.library import guarded
 
 MAX_TOKENIZER_BYTES: Final = 256 * 2**20
 MAX_CONFIG_BYTES: Final = 64 * 2**20
@@ -65,17 +64,6 @@ def _load_backend(path: Path) -> Any:
     backend.no_truncation()  # both belong to training; encoding gives every token and nothing else
     backend.no_padding()
     return backend
-
-
-def guarded(call: Callable[[], T], what: str) -> T:
-    """Run a call into the `tokenizers` library. What fails or panics there becomes a `ModelFolderError`."""
-    try:
-        return call()
-    except BaseException as error:
-        is_panic = type(error).__name__ == "PanicException"  # derives from BaseException and cannot be imported
-        if not isinstance(error, Exception) and not is_panic:
-            raise
-        raise ModelFolderError(f"{what}: {error}. Take tokenizer.json anew from the model's repository.") from error
 
 
 def _optional_object(path: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from genai_lab.config import Config
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError, TemplateError
 from genai_lab.tokenizer.chat_template import ChatTemplate, Message, as_messages, as_tools
-from genai_lab.tokenizer.files import guarded, read_tokenizer_files
+from genai_lab.tokenizer.files import read_tokenizer_files
+from genai_lab.tokenizer.library import guarded
 from genai_lab.tokenizer.stream import TokenizerStream
 from genai_lab.tokenizer.vocabulary import Ids, Vocabulary
 from genai_lab.types import Tensor, TokenId
@@ -125,6 +126,8 @@ class Tokenizer:
         return [self._text_of(self.vocabulary.check_ids(row, f"sequences[{n}]")) for n, row in enumerate(sequences)]
 
     def _text_of(self, ids: list[TokenId]) -> str:
+        if not ids:
+            return ""
         decode = functools.partial(self._backend.decode, ids, skip_special_tokens=self._skip_special_tokens)
         return str(guarded(decode, "the tokenizer cannot decode these ids"))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.tokenizer.detokenizer import REPLACEMENT, byte_of_token, bytes_of_letters, decoder_settings
+from genai_lab.tokenizer.library import decoded
 from genai_lab.types import Tensor, TokenId
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]] | Tensor
@@ -60,7 +61,7 @@ class Vocabulary:
         decoder = self.decoder
         if token_id in self.special_ids or decoder is None:
             return written
-        text: str = decoder.decode([_BEFORE, written])
+        text = decoded(decoder, [_BEFORE, written])
         if not text.startswith(_BEFORE):
             return written
         if REPLACEMENT not in text:
