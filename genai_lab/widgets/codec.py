@@ -64,7 +64,8 @@ class Names:
     def renumber(self, column: NDArray[Any], names: list[str]) -> NDArray[np.uint8]:
         """The column with its numbers, which count in `names`, replaced by those in `known`."""
         self.known += [name for name in names if name not in self.known]
-        return np.array([self.known.index(name) for name in names] or [0], np.uint8)[column]
+        numbers: NDArray[np.uint8] = np.array([self.known.index(name) for name in names] or [0], np.uint8)
+        return numbers[column]
 
 
 class ChunkEncoder:
@@ -77,13 +78,13 @@ class ChunkEncoder:
     def __init__(self, base: int = 0) -> None:
         self.base = base
         self.next = Rows()  # the first row of each table that was not sent yet
-        self._seq = 0
+        self.seq = 0  # of the next chunk
         self._texts: set[int] = set()
         self._runs: dict[int, dict[str, Any]] = {}
         self._stages, self._processors = Names(), Names()
 
     def everything(self, recording: Recording, running: Collection[int] = ()) -> bytes:
-        """A chunk for somebody who has nothing. `recording` holds every row; `running`: runs being written right now."""
+        """A chunk for somebody who has nothing. `recording` holds every row; `running`: runs being written now."""
         self.next = Rows()
         self._texts.clear()
         self._runs.clear()
@@ -94,7 +95,7 @@ class ChunkEncoder:
         columns, count = self._columns(recording)
         header = self._header(recording, running)
         self.next += count
-        self._seq += 1
+        self.seq += 1
         return pack(header, columns, level)
 
     def _columns(self, recording: Recording) -> tuple[Columns, Rows]:
@@ -120,7 +121,7 @@ class ChunkEncoder:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "seq": self._seq,
+            "seq": self.seq,
             "first": {name: getattr(self.next, name) for name in TABLES},
             "model": {key: recording.model.get(key) for key in ("name", "vocab_size", "kv_bytes_per_token")},
             "origin": {
@@ -168,7 +169,8 @@ def token_columns(tokens: Columns) -> Columns:
 
 
 def stage_columns(stages: Columns) -> Columns:
-    """The protocol's stage columns, `stage` still counting in the recording's own names. Stages of no run are left out."""
+    """The protocol's stage columns, `stage` still counting in the recording's own names. Stages of no run are left
+    out."""
     owned = stages["run"] >= 0
     return {
         "run": stages["run"][owned].astype("<u2"),
@@ -188,10 +190,10 @@ def of_rows(table: Columns, first_row: int, count: int) -> Columns:
 
 
 def changed_columns(changed: Columns, highest: NDArray[np.float32], sent: int) -> Columns:
-    """What processors changed. `highest` [n]: the highest raw logit of each token row; `sent`: token rows before these."""
-    delta = np.where(changed["logit"] < FORBIDDEN_BELOW, np.float32(np.inf), highest[changed["row"]] - changed["logit"])
-    row = (changed["row"] + sent).astype("<u4")
-    return {"row": row, "id": changed["id"], "by": changed["by"], "delta": delta.astype("<f4")}
+    """What processors changed. `highest` [n]: highest raw logit of each token row; `sent`: token rows before these."""
+    logit, row = changed["logit"], changed["row"]
+    delta = np.where(logit < FORBIDDEN_BELOW, np.float32(np.inf), highest[row] - logit).astype("<f4")
+    return {"row": (row + sent).astype("<u4"), "id": changed["id"], "by": changed["by"], "delta": delta}
 
 
 def on_clock(ms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -201,7 +203,7 @@ def on_clock(ms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def describe_run(run: RunFacts, texts: dict[int, tuple[str, bool]], running: bool) -> dict[str, Any]:
     """A run's entry of the header. A run that nobody is writing any more is done, even if it was left open."""
-    prompt_text = "".join(texts.get(int(token), ("", False))[0] for token in run.prompt[-PROMPT_CHARACTERS:])
+    prompt_text = text_of(run, texts)
     settings = {name: plain(run.settings.get(name)) for name in SETTINGS}
     if settings["random_seed"] == -1:
         settings["random_seed"] = None
@@ -215,11 +217,21 @@ def describe_run(run: RunFacts, texts: dict[int, tuple[str, bool]], running: boo
         "error": run.error,
         "prompt_tokens": int(run.prompt.size),
         "cached_tokens": run.cached_tokens,
-        "question": run.question or tail(prompt_text, QUESTION_CHARACTERS),
+        "question": question_of(run, texts),
         "prompt_text": tail(prompt_text, PROMPT_CHARACTERS),
         "settings": settings,
         "start_ms": run.start_ms,
     }
+
+
+def text_of(run: RunFacts, texts: dict[int, tuple[str, bool]]) -> str:
+    """The text of a run's prompt, or the end of a long one."""
+    return "".join(texts.get(int(token), ("", False))[0] for token in run.prompt[-PROMPT_CHARACTERS:])
+
+
+def question_of(run: RunFacts, texts: dict[int, tuple[str, bool]]) -> str:
+    """What a run answers: the last user message when it is known, else the end of the prompt."""
+    return run.question or tail(text_of(run, texts), QUESTION_CHARACTERS)
 
 
 def plain(value: Any) -> str | int | float | None:
@@ -248,10 +260,10 @@ def pack(header: dict[str, Any], columns: Columns, level: int) -> bytes:
     for name, column in columns.items():
         little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
         body += b"\0" * (-len(body) % 8)
-        described.append({"name": name, "dtype": little.dtype.str[1:], "shape": list(little.shape), "offset": len(body)})
+        place = {"shape": list(little.shape), "offset": len(body)}
+        described.append({"name": name, "dtype": little.dtype.str[1:]} | place)
         body += little.tobytes()
-    text = json.dumps(header | {"columns": described}, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
+    words = json.dumps(header | {"columns": described}, ensure_ascii=False, separators=(",", ":"))
+    text = words.encode("utf-8", "replace")  # half a surrogate pair, from a damaged file, becomes a question mark
     padding = b"\0" * (-(4 + len(text)) % 8)
     return zlib.compress(struct.pack("<I", len(text)) + text + padding + body, level)

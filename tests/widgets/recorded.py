@@ -42,16 +42,20 @@ class ScriptedRun:
         """Tokens drawn from random logits, each with its stages and, with `penalty`, one processor."""
         for _ in range(tokens):
             logits = (self.prior + self.random.standard_normal(self.vocabulary) * 2).astype(np.float32)
-            self._put(logits, int(np.argmax(logits)), penalty)
+            self._put(logits, penalty)
         return self
 
-    def _put(self, logits: NDArray[np.float32], token: int, penalty: float | None) -> None:
+    def _put(self, logits: NDArray[np.float32], penalty: float | None) -> None:
         start = self.clock
         for name in STAGES:
             self.recorder.stage(self.run, self.index, name, self.clock, self.clock + MILLISECOND // 4)
             self.clock += MILLISECOND // 4
         seen = np.unique(np.array(self.sequence, np.int32))
         changes = () if penalty is None else (penalized(logits, seen, penalty),)
+        scores = logits.copy()
+        for change in changes:
+            scores[change.ids] = change.logits
+        token = int(np.argmax(scores))
         fact = TokenFact(
             run=self.run,
             index=self.index,

@@ -1,0 +1,51 @@
+"""Traces as linked pictures in a notebook. Reads recordings; it never touches a live generator.
+
+    genai_lab.widgets.TokenRibbon(trace)         what was said, and what else could have been
+    genai_lab.widgets.SamplingPipeline(trace)    how a token was picked
+    genai_lab.widgets.StageTimeline(trace)       where the time went
+
+All pictures of one trace share one `TraceModel`: pick a token in one, and it is picked in all.
+"""
+
+from __future__ import annotations
+
+from genai_lab import analysis
+from genai_lab.widgets.models import Abilities, Driver, Runtime, TraceModel, View
+
+__all__ = [
+    "Abilities",
+    "Driver",
+    "Runtime",
+    "SamplingPipeline",
+    "StageTimeline",
+    "TokenRibbon",
+    "TraceModel",
+    "View",
+    "trace_model",
+]
+
+_KEPT = "_widget_model"  # on the trace itself, so that the two live and die together
+
+
+def trace_model(trace: analysis.Trace, driver: Driver | None = None) -> TraceModel:
+    """The one model of a trace; a new one after its comm was closed, or when the recorder has dropped rows since."""
+    model: TraceModel | None = vars(trace).get(_KEPT)
+    if model is None or model.comm is None or model.outgrown:
+        model = TraceModel(trace, driver)
+        setattr(trace, _KEPT, model)
+    return model
+
+
+def TokenRibbon(trace: analysis.Trace) -> View:
+    """The answer token by token, tinted by probability, doubt or latency; alternatives of each token."""
+    return View(trace_model(trace), "ribbon")
+
+
+def SamplingPipeline(trace: analysis.Trace) -> View:
+    """The candidates of one token after each processor and filter, with sliders that recompute them in the browser."""
+    return View(trace_model(trace), "pipeline")
+
+
+def StageTimeline(trace: analysis.Trace) -> View:
+    """Every measured stage on a line of time, and the time to first token and per token."""
+    return View(trace_model(trace), "timeline")

@@ -1,0 +1,202 @@
+"""The three kinds of widget: one hidden runtime with the code, one model per trace, any number of views.
+
+Receives a trace. Returns widgets that a notebook shows. What cannot be answered from the trace (continue, stop) is
+handed to a `Driver`; this room knows no generator and no model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import anywidget
+import ipywidgets
+import traitlets
+
+from genai_lab import analysis
+from genai_lab.errors import ArgumentError
+from genai_lab.widgets.codec import ChunkEncoder
+from genai_lab.widgets.still import still_picture
+
+STATIC = Path(__file__).parent / "static"
+KINDS = ("all", "ribbon", "pipeline", "timeline")
+NO_DRIVER = "This recording was loaded or its generator is gone, and no model was given: trace.show(model=model)."
+
+# anywidget gives a host to `render` only, so the first view makes the trace's store and all views share it
+TRACE_MODULE = """export default{initialize({model,signal}){let s;return{store:r=>s??=r.createStore(model,signal)}}}"""
+VIEW_MODULE = """export default{async render({model,el,host,signal}){\
+const[r,t]=await Promise.all(["rt","trace"].map(k=>host.getWidget(model.get(k))));\
+return r.exports.mount(model.get("kind"),{el,signal},t.exports.store(r.exports))}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What the kernel side can do for a trace right now."""
+
+    busy: bool = False
+    branch: bool = False
+    stop: bool = False
+    why: str = NO_DRIVER  # when it cannot branch
+
+
+class Driver(Protocol):
+    """Whoever can continue a trace's runs."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while the trace's recorder is written or read."""
+
+    @property
+    def running(self) -> frozenset[int]:
+        """The runs that are being written at this moment."""
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    def command(self, message: Mapping[str, Any]) -> None:
+        """Do what a person asked for in the page: stop, branch, again. Returns at once."""
+
+
+class ReadOnly:
+    """The driver of a trace that nobody can continue."""
+
+    lock: AbstractContextManager[Any] = threading.RLock()
+    running: frozenset[int] = frozenset()
+    abilities = Abilities()
+
+    def command(self, message: Mapping[str, Any]) -> None:
+        """Nothing to do: the page was told so, and its buttons are off."""
+
+
+@cache
+def bundle() -> str:
+    """The code of every view, one ES module with its styles inside."""
+    return (STATIC / "genai_lab.js").read_text(encoding="utf-8")
+
+
+class Runtime(anywidget.AnyWidget):
+    """Carries the code, once per kernel; never shown."""
+
+    _shared: ClassVar[Runtime | None] = None
+    _esm = traitlets.Unicode().tag(sync=True)
+
+    @classmethod
+    def shared(cls) -> Runtime:
+        """The kernel's one runtime, made when it is first needed or after somebody closed it."""
+        if cls._shared is None or cls._shared.comm is None:
+            cls._shared = cls(_esm=bundle(), layout=ipywidgets.Layout())
+        return cls._shared
+
+
+class TraceModel(anywidget.AnyWidget):
+    """One trace as the browser knows it; every view of the trace shares it, so picking a token in one picks it in all.
+
+    Args:
+        trace: what is shown.
+        driver: who continues its runs when asked to.
+    """
+
+    _esm = traitlets.Unicode(TRACE_MODULE).tag(sync=True)
+    chunk = traitlets.Bytes(b"").tag(sync=True)
+    selected = traitlets.Dict({"run": 0, "token": -1}).tag(sync=True)
+
+    def __init__(self, trace: analysis.Trace, driver: Driver | None = None) -> None:
+        self._trace, self._driver = trace, driver or ReadOnly()
+        with self._driver.lock:
+            recording = trace.recording
+            self._encoder = ChunkEncoder(recording.dropped["tokens"])
+            self._base = dict(recording.dropped)
+            chunk = self._encoder.everything(recording, self._driver.running)
+        super().__init__(chunk=chunk, layout=Runtime.shared().layout)
+        self.on_msg(lambda _widget, content, _buffers: self.hear(content))
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether the recorder has dropped rows since, so that they can no longer be told from the start."""
+        recorder = self._trace.recorder
+        return recorder is not None and recorder.dropped != self._base
+
+    def hear(self, message: object) -> None:
+        """A message from the page. It may say anything; what is not in the protocol is ignored."""
+        if not isinstance(message, dict):
+            return
+        kind = message.get("type")
+        if kind == "hello":
+            self.tell_state()
+            self.tell_everything()
+        elif kind in ("stop", "branch", "again"):
+            self._driver.command(message)
+
+    def tell_state(self) -> None:
+        """Say what can be done now."""
+        now = self._driver.abilities
+        can = {"branch": now.branch, "stop": now.stop}
+        self.send({"type": "state", "busy": now.busy, "can": can, "why": "" if now.branch else now.why})
+
+    def tell_everything(self) -> None:
+        """Send all rows, for a page that has none or has lost some."""
+        with self._driver.lock:
+            self._tell(self._encoder.everything(self._trace.recording, self._driver.running))
+
+    def tell_news(self) -> None:
+        """Send the rows and changes since the last time."""
+        recorder = self._trace.recorder
+        if recorder is None or self.outgrown:
+            return
+        with self._driver.lock:
+            begin = self._encoder.next
+            first_token = begin.tokens + self._base["tokens"]
+            fresh = recorder.snapshot(first_token, begin.stages + self._base["stages"], owned_only=True)
+            self._tell(self._encoder.news(fresh, self._driver.running))
+
+    def settle(self) -> None:
+        """Put everything into the `chunk` trait, which a saved notebook keeps."""
+        if self.outgrown:
+            return
+        with self._driver.lock:
+            self.chunk = self._encoder.everything(self._trace.recording, self._driver.running)
+
+    def still(self, kind: str) -> str:
+        """The still picture of what is known now."""
+        with self._driver.lock:
+            return still_picture(self._trace.recording, kind)
+
+    def _tell(self, chunk: bytes) -> None:
+        self.send({"type": "chunk", "seq": self._encoder.seq}, buffers=[chunk])
+
+
+class View(anywidget.AnyWidget):
+    """One picture of a trace.
+
+    Args:
+        model: the trace's model.
+        kind: "all", "ribbon", "pipeline" or "timeline".
+
+    Raises:
+        ArgumentError: no such kind.
+    """
+
+    _esm = traitlets.Unicode(VIEW_MODULE).tag(sync=True)
+    rt = anywidget.WidgetTrait().tag(sync=True)
+    trace = anywidget.WidgetTrait().tag(sync=True)
+    kind = traitlets.Unicode("all").tag(sync=True)
+
+    def __init__(self, model: TraceModel, kind: str = "all") -> None:
+        if kind not in KINDS:
+            raise ArgumentError(f"kind={kind!r}: there is no such view; allowed are {', '.join(KINDS)}")
+        self._still: Callable[[], str] = lambda: model.still(kind)
+        super().__init__(rt=Runtime.shared(), trace=model, kind=kind, layout=model.layout)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is not None:
+            bundle[0]["text/html"] = self._still()
+        return bundle
+
+    def __repr__(self) -> str:
+        return f"<genai_lab view: {self.kind}>"
