@@ -78,14 +78,13 @@ class Generator:
         state, tracer = self._live(), current_tracer()
         ids = token_array(tokens, self.model.vocab_size)
         self._sequence.check_room(ids.size)
-        if self._logits is None and self._cached < len(self._sequence):
-            self._compute_logits(state, tracer)  # the last generated token is read by itself, as og does
         length = len(self._sequence)
         self._sequence.extend(ids)
         self._started_ns = perf_counter_ns()
         place = self._log.append(tracer, ids, self._cached)
         try:
-            self._logits = forward(state, ids, self._cached, place)
+            # the last generated token may still have to be read, too
+            self._logits = forward(state, self._sequence.tokens[self._cached :], self._cached, place)
         except Exception:
             self._sequence.rewind(length)
             self._log.fail(tracer, "the model run failed while reading appended tokens")
@@ -266,6 +265,7 @@ def _check_arguments(model: Model, params: GeneratorParams) -> None:
             f"Generator() takes a Model and GeneratorParams, got {type(model).__name__} and {type(params).__name__}"
         )
     options = params.options
+    options.check_together()
     if options.num_beams != 1 or options.batch_size != 1:
         raise ArgumentError(
             f"num_beams={options.num_beams} and batch_size={options.batch_size}: this version generates one "

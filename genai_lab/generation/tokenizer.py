@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from genai_lab import tokenizer as pure
+from genai_lab.tokenizer.vocabulary import Ids
 from genai_lab.tracing import current_tracer
 from genai_lab.tracing.recorder import NO_RUN
 from genai_lab.types import Tensor
@@ -33,18 +34,32 @@ class Tokenizer(pure.Tokenizer):
         current_tracer().stage(NO_RUN, NO_RUN, "tokenize", start, perf_counter_ns(), int(np.prod(ids.shape())))
         return ids
 
-    def decode(self, tokens: ArrayLike) -> str:
+    def decode(self, ids: Ids) -> str:
         """Text of [n] token ids."""
         start = perf_counter_ns()
-        text = super().decode(tokens)
-        current_tracer().stage(NO_RUN, NO_RUN, "detokenize", start, perf_counter_ns(), np.size(tokens))
+        text = super().decode(ids)
+        current_tracer().stage(NO_RUN, NO_RUN, "detokenize", start, perf_counter_ns(), np.size(ids))
         return text
 
-    def apply_chat_template(self, messages: str | Sequence[dict[str, Any]], **options: Any) -> str:
+    def apply_chat_template(
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        template_str: str | None = None,
+        tools: str | Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **template_kwargs: Any,
+    ) -> str:
         """The prompt that the model's chat template makes of `messages` (JSON text or a list of dicts)."""
         tracer = current_tracer()
         start = perf_counter_ns()
-        prompt = super().apply_chat_template(messages, **options)
+        prompt = super().apply_chat_template(
+            messages,
+            template_str=template_str,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            **template_kwargs,
+        )
         tracer.stage(NO_RUN, NO_RUN, "chat_template", start, perf_counter_ns(), len(prompt))
         if tracer.enabled:
             tracer.question(last_user_message(messages))
@@ -58,19 +73,19 @@ class Tokenizer(pure.Tokenizer):
 class TokenizerStream(pure.TokenizerStream):
     """Incremental text of a growing answer; never half a character."""
 
-    def decode(self, token: int) -> str:
+    def decode(self, token_id: int) -> str:
         """The text that became certain with this token."""
         start = perf_counter_ns()
-        text = super().decode(token)
+        text = super().decode(token_id)
         current_tracer().stage(NO_RUN, NO_RUN, "detokenize", start, perf_counter_ns())
         return text
 
 
-def last_user_message(messages: str | Sequence[dict[str, Any]]) -> str:
+def last_user_message(messages: str | Sequence[Mapping[str, Any]]) -> str:
     """Text of the last message whose role is "user"; empty when there is none or its content is not text."""
     parsed = json.loads(messages) if isinstance(messages, str) else messages
     for message in reversed(parsed):
-        if isinstance(message, dict) and message.get("role") == "user":
+        if isinstance(message, Mapping) and message.get("role") == "user":
             content = message.get("content")
             return content if isinstance(content, str) else ""
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from functools import cached_property
 from types import TracebackType
@@ -87,7 +88,7 @@ class Model:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: builtins.type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 

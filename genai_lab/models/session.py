@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from genai_lab.errors import ArgumentError, ModelFolderError
+from genai_lab.config import Config, check_providers
+from genai_lab.errors import ModelFolderError
 
-if TYPE_CHECKING:
-    from genai_lab.config import Config
-
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(float16)": np.dtype(np.float16),
     "tensor(int32)": np.dtype(np.int32),
@@ -47,7 +45,7 @@ class Session:
 
 def open_session(config: Config, filename: str) -> Session:
     """Load `filename` of the config's folder (or the bytes given by `config.add_model_data`)."""
-    _check_providers(config)
+    check_providers(config.providers, ort.get_available_providers())
     options = session_options(config)
     source: Any = config.model_data.get(filename)
     if source is None:
@@ -80,15 +78,6 @@ def session_options(config: Config) -> ort.SessionOptions:
     for key, value in wanted.config_entries.items():
         options.add_session_config_entry(key, value)
     return options
-
-
-def _check_providers(config: Config) -> None:
-    wrong = [name for name in config.providers if name.lower() not in {"cpu", "cpuexecutionprovider"}]
-    if wrong:
-        raise ArgumentError(
-            f"execution provider {wrong[0]!r} cannot run here: genai_lab runs on 'cpu' (this onnxruntime has "
-            f"{', '.join(ort.get_available_providers())}); call config.clear_providers() first"
-        )
 
 
 def _signature(nodes: Any, filename: str) -> Mapping[str, TensorInfo]:

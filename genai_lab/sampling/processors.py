@@ -30,7 +30,8 @@ class History(Protocol):
 class LogitsProcessor(Protocol):
     """Changes `logits` [V] float32 in place; returns the changed ids, [k] int32."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def __call__(self, logits: NDArray[np.float32], history: History) -> NDArray[np.int32]: ...
 
@@ -76,7 +77,9 @@ class RepetitionPenalty:
         ids = history.distinct
         scores = logits[ids]
         penalty = np.float32(self.penalty)
-        logits[ids] = np.where(scores < 0, scores * penalty, scores / penalty)
+        with np.errstate(over="ignore"):  # a forbidden token stays forbidden
+            penalised = np.where(scores < 0, scores * penalty, scores / penalty)
+        logits[ids] = np.maximum(penalised, FORBIDDEN)
         return ids
 
 

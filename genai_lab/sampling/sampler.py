@@ -84,7 +84,8 @@ def softmax(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float
     """Probabilities [n] float32 of `logits` [n] at a temperature above 0."""
     scaled = (logits - logits.max()) / np.float32(temperature)
     weights = np.exp(scaled, dtype=np.float32)
-    return weights / weights.sum()
+    shares: NDArray[np.float32] = weights / weights.sum()
+    return shares
 
 
 def nucleus_size(weights: NDArray[np.float32], top_p: float) -> int:

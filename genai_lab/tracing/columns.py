@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def changed_columns(entries: Sequence[Entry], first_row: int) -> tuple[Columns, 
         slots = np.flatnonzero(np.isin(_digest(entry).top_ids[:CANDIDATES], entry.fact.seen))
         seen_rows.append(np.full(slots.size, row))
         seen_slots.append(slots)
-    changed_values = {
+    changed_values: dict[str, list[NDArray[Any]]] = {
         "row": [c[0] for c in changed],
         "id": [c[1] for c in changed],
         "by": [np.full(c[1].size, c[2]) for c in changed],
@@ -80,7 +80,7 @@ def changed_columns(entries: Sequence[Entry], first_row: int) -> tuple[Columns, 
     )
 
 
-def _join(parts: Sequence[NDArray[np.generic]], dtype: str) -> NDArray[np.generic]:
+def _join(parts: Sequence[NDArray[Any]], dtype: str) -> NDArray[Any]:
     return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype)
 
 
