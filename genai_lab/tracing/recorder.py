@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -235,8 +236,15 @@ class Recorder:
         source = replaced[0]
         now = time.perf_counter_ns()
         entry = Entry(
-            source.fact._replace(
-                run=run, index=0, position=position, token=forced, start_ns=now, end_ns=now, final_prob=float("nan")
+            replace(
+                source.fact,
+                run=run,
+                index=0,
+                position=position,
+                token=forced,
+                start_ns=now,
+                end_ns=now,
+                final_prob=float("nan"),
             )
         )
         entry.digest = source.digest.for_token(forced) if source.digest is not None else None

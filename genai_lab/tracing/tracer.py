@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,7 +27,8 @@ class Change(NamedTuple):
     logits: NDArray[np.float32]  # their new values, [k]
 
 
-class TokenFact(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TokenFact:
     """One generated token, as the step that made it knows it."""
 
     run: int
