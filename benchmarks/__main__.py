@@ -23,11 +23,8 @@ def processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     lines = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in text.splitlines())}
-    flags = [
-        flag
-        for flag in ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
-        if flag in lines.get("flags", "").split()
-    ]
+    here = lines.get("flags", "").split()
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8") if flag in here]
     return f"{lines.get('model name', platform.machine())} ({', '.join(flags)})"
 
 
