@@ -57,7 +57,8 @@ def main() -> None:
 
 {machine(arguments.threads)}
 Made by `make bench`: {arguments.processes} fresh processes per arm in shuffled order, medians with the middle half in
-brackets. The same folder (SmolLM2-135M-Instruct, the default's precision) is run by both libraries through the same calls, greedy.
+brackets. The same folder (SmolLM2-135M-Instruct, the default's precision) is run by both libraries
+through the same calls, greedy.
 The A/A column compares two arms that are the same program: what lies within its interval is noise.
 
 ## Against onnxruntime-genai
