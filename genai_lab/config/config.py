@@ -118,7 +118,7 @@ class Config:
         self._overlay({"model": {"decoder": {"session_options": {"provider_options": [entry]}}}}, "provider options")
 
     def _filter_device(self, provider: str, key: str, value: object) -> None:
-        """Set, or with None clear, one condition on the hardware of a provider that has options already."""
+        """Set one condition on the hardware of a provider that has options; any other provider is left alone."""
         wanted = normalize_provider(_text(provider, "provider"))
         if all(known.name != wanted for known in self.model.decoder.session_options.provider_options):
             return
@@ -135,6 +135,27 @@ class Config:
     def set_decoder_provider_options_hardware_vendor_id(self, provider: str, hardware_vendor_id: int) -> None:
         """Let a provider run on one vendor's hardware only."""
         self._filter_device(provider, "hardware_vendor_id", hardware_vendor_id)
+
+    def _clear_device(self, provider: str, key: str) -> None:
+        raw = copy.deepcopy(self._raw)
+        session_options = raw["model"].get("decoder", {}).get("session_options", {})
+        for entry in session_options.get("provider_options", []):
+            for name, options in entry.items():
+                if normalize_provider(name) == normalize_provider(_text(provider, "provider")):
+                    options.get("device_filtering_options", {}).pop(key, None)
+        self._take(raw, str(self.folder / FILE_NAME))
+
+    def clear_decoder_provider_options_hardware_device_type(self, provider: str) -> None:
+        """Let a provider run on any type of hardware again."""
+        self._clear_device(provider, "hardware_device_type")
+
+    def clear_decoder_provider_options_hardware_device_id(self, provider: str) -> None:
+        """Let a provider run on any device again."""
+        self._clear_device(provider, "hardware_device_id")
+
+    def clear_decoder_provider_options_hardware_vendor_id(self, provider: str) -> None:
+        """Let a provider run on any vendor's hardware again."""
+        self._clear_device(provider, "hardware_vendor_id")
 
     # ---- changes from outside
 
