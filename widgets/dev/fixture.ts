@@ -280,7 +280,14 @@ export const join = (...traces: Trace[]): Trace => ({
   stages: traces.flatMap((t) => t.stages),
 });
 
-const allTexts = (): Header["texts"] =>
+const HOSTILE: Header["texts"] = [
+  [49150, '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>\u202e', 0],
+  [49151, " zyzzyva", 0],
+];
+
+const allTexts = (): Header["texts"] => [...HOSTILE, ...vocabularyTexts()];
+
+const vocabularyTexts = (): Header["texts"] =>
   Object.values(words).map(([id, text]): [number, string, number] => [id, text, /^<\|.*\|>$/.test(text) ? 1 : 0]);
 
 const pick = (rows: object[], key: string): number[] => rows.map((r) => (r as Record<string, number>)[key]);

@@ -123,6 +123,45 @@ export class LiveModel {
   }
 }
 
+/** One answer of `n` tokens: the story over and over. */
+export function longStory(n: number): Trace {
+  const story = answerRun("B", 0, 0);
+  const each = story.tokens.length;
+  const lap = story.tokens[each - 1].end_ms - story.tokens[1].start_ms;
+  const shift = (i: number) => Math.floor(i / each) * lap;
+  const tokens = Array.from({ length: n }, (_, i) => {
+    const t = story.tokens[i % each];
+    return { ...t, index: i, position: 94 + i, start_ms: t.start_ms + shift(i), end_ms: t.end_ms + shift(i) };
+  });
+  const stages = Array.from({ length: Math.ceil(n / each) }, (_, lapNumber) =>
+    story.stages
+      .filter((s) => s.token >= 0 || lapNumber === 0)
+      .map((s) => ({
+        ...s,
+        token: s.token < 0 ? -1 : s.token + lapNumber * each,
+        start_ms: s.start_ms + lapNumber * lap,
+      })),
+  ).flat();
+  return { runs: story.runs, tokens, stages };
+}
+
+/** The story with processors that forbid and push candidates, a token from far down the list, and texts that mean harm. */
+export function storyWithProcessors(): Trace {
+  const story = answerRun("B", 0, 12);
+  for (const t of story.tokens) {
+    t.changed.push({ id: t.ids[1], by: 2, delta: Number.POSITIVE_INFINITY });
+    t.changed.push(
+      { id: t.ids[4], by: 3, delta: Number.POSITIVE_INFINITY },
+      { id: t.ids[2], by: 3, delta: t.deltas[2] - 2 },
+    );
+  }
+  const far = story.tokens[30];
+  Object.assign(far, { token: 49151, rank: 1204, prob: 0.00002 });
+  const bad = story.tokens[3];
+  Object.assign(bad, { token: 49150, rank: 3000, prob: 0.000001 });
+  return story;
+}
+
 /** A finished answer with two branches, the second inside the first. */
 export function storyWithBranches(): Trace {
   const story = answerRun("B", 0, 12);

@@ -23,7 +23,7 @@ export interface Card {
 }
 
 function table(sheet: () => Sheet): [HTMLElement, () => void] {
-  const box = h("div", { class: "gl-scroll", tabindex: 0, role: "region", "aria-label": "Table" });
+  const box = h("div", { class: "gl-scroll", tabindex: 0, role: "group", "aria-label": "Table" });
   const details = h("details", { class: "gl-tab" }, h("summary", {}, "Show as a table"), box);
   const cells = (tag: "td" | "th", row: (string | number)[], numeric: boolean[]) =>
     h("tr", {}, ...row.map((c, i) => h(tag, { class: numeric[i] ? "gl-n" : null }, String(c))));

@@ -7,7 +7,7 @@ import { refuse, refused } from "./card";
 import { h, refill, say } from "./dom";
 import { candidates, count, ordinal, percent, time } from "./format";
 import type { Store } from "./store";
-import { firstTokenMs, placeInAnswer, runName, tookMs, word } from "./tokens";
+import { brief, firstTokenMs, placeInAnswer, runName, tookMs, word } from "./tokens";
 import type { Selection } from "./types";
 
 const SHOWN = 8;
@@ -139,7 +139,7 @@ export function makePin(store: Store, back: () => void): Pin {
           ? "The notebook has not answered yet; a cell may still be running there."
           : waiting.token === null
             ? "Asked the model to write again …"
-            : `Asked the model to continue with “${word(store, waiting.token)}” …`
+            : `Asked the model to continue with “${brief(store, waiting.token)}” …`
         : (reason ?? "Pick another candidate to see how the answer would have gone on."),
     );
   };

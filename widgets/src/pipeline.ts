@@ -9,7 +9,7 @@ import { flag, h, refill, say } from "./dom";
 import { drawMany, expectedRange } from "./draws";
 import { count, percent } from "./format";
 import { evaluate, PENALTY, type Processor, type Stage } from "./sampling";
-import { originWords, placeInAnswer, settingsWords, textBefore, word } from "./tokens";
+import { brief, originWords, placeInAnswer, settingsWords, textBefore, word } from "./tokens";
 import type { Knobs } from "./types";
 import type { MakeView } from "./view";
 
@@ -132,10 +132,10 @@ function lineAt(line: Line, stage: Stage): { prob: number; left: number; cut: st
   return { prob, left, cut: cut?.replace(/^rank /, "from rank ") ?? null };
 }
 
-const lineName = (line: Line, last = false): string => {
-  if (line.kind === "one") return "";
-  if (line.from === line.to) return `rank ${count(line.from)}`;
-  return last ? `rank ${count(line.from)}+` : `rank ${count(line.from)}–${count(line.to)}`;
+/** Ranks of a group of candidates, without the word "rank". */
+const ranksOf = (line: Exclude<Line, { kind: "one" }>, last: boolean): string => {
+  if (line.from === line.to) return count(line.from);
+  return last ? `${count(line.from)}+` : `${count(line.from)}–${count(line.to)}`;
 };
 
 export const makePipeline: MakeView = ({ store, root }) => {
@@ -258,7 +258,8 @@ export const makePipeline: MakeView = ({ store, root }) => {
         refill(element, h("em", {}, String(line.rank)), h("span", { class: special }, word(store, id)));
         element.title = word(store, id);
       } else {
-        refill(element, h("em"), h("span", {}, lineName(line, i === lines.length - 1)));
+        const ranks = ranksOf(line, i === lines.length - 1);
+        refill(element, h("span", { class: "gl-ranks" }, h("span", { class: "gl-long" }, "rank "), ranks));
         element.title = line.kind === "some" ? "the candidates of these ranks that are not listed above" : "";
       }
     });
@@ -279,7 +280,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
         element.classList.toggle("gl-zero", prob === 0);
         element.classList.toggle("gl-got", last && line.kind === "one" && line.slot === chosen);
         if (shownCut) {
-          refill(value, h("b", {}, "✕"), shownCut);
+          if (value.textContent !== `✕${shownCut}`) refill(value, h("b", {}, "✕"), shownCut);
           element.title = `cut by ${headOf(column.name)[0]}: ${shownCut}`;
           gone = true;
         } else {
@@ -290,7 +291,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
         if (left < 0.5) gone = true;
         const n = counts && last && !dead ? counts[i] : null;
         bar.style.width = `${(shownCut || dead ? 0 : n === null ? prob : n / DRAWS) * 100}%`;
-        marks.replaceChildren();
+        if (marks.firstChild) marks.replaceChildren();
         if (n !== null) markTheory(marks, element, prob, n);
       });
       names[i].classList.toggle("gl-out", gone);
@@ -306,6 +307,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
         say(set, knob.show(v));
       } else {
         const moved = processors.find((p) => p.name === name)?.moved;
+        set.classList.add("gl-fixed");
         say(set, moved ? `${moved.size} changed` : "");
       }
     });
@@ -331,7 +333,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
   };
 
   const explain = (at: number, chosen: number): void => {
-    const token = `“${word(store, store.tokens.get("token", at))}”`;
+    const token = `“${brief(store, store.tokens.get("token", at))}”`;
     const drawn = store.tokens.get("final_prob", at);
     const rank = store.tokens.get("rank", at);
     const where = chosen < 0 ? ` It was number ${count(rank)} in the model's list.` : "";
@@ -372,7 +374,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
       word(store, id),
       { kind: "one", slot, rank: slot + 1 },
     ]);
-    const tail = lines.filter((l) => l.kind === "band").map((l): [string, Line] => [lineName(l), l]);
+    const tail = lines.filter((l) => l.kind === "band").map((l): [string, Line] => [`rank ${ranksOf(l, false)}`, l]);
     return [...exact, ...tail].map(([name, line]) => {
       let gone = false;
       return [
@@ -441,13 +443,14 @@ export const makePipeline: MakeView = ({ store, root }) => {
     const has = row !== undefined && run !== undefined;
     for (const part of [tools, grid, note, write]) part.hidden = !has;
     empty.hidden = has;
+    card.element.classList.toggle("gl-blank", !has);
     card.caption(
       "measured",
       `${originWords(store)} The 64 highest scores of each step, and how many of all other tokens have which score.${run ? ` The recorded settings: ${settingsWords(run.info.settings)}.` : ""}`,
     );
     card.caption(
       "modelled",
-      "What the sliders show, computed on this page from those numbers. Groups of ranks are counted from the histogram, within about 0.4 percentage points.",
+      "What the sliders show, computed on this page from those numbers. Lines such as 13–20 are groups of ranks; beyond 64 they are counted from the histogram, within about 0.4 percentage points.",
     );
     if (row === undefined || !run) {
       say(

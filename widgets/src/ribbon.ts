@@ -12,6 +12,7 @@ import { makePin } from "./pin";
 import type { Run, Store } from "./store";
 import {
   branchTitle,
+  brief,
   originWords,
   placeInAnswer,
   runName,
@@ -306,7 +307,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     span.tabIndex = 0;
     flag(span, "aria-selected", true);
     const row = store.rowAt(at)!;
-    const name = word(store, store.tokens.get("token", row));
+    const name = brief(store, store.tokens.get("token", row));
     flag(
       span,
       "aria-label",
@@ -416,6 +417,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     card.number(...headline(at));
     caption(at);
     empty.hidden = store.runs.length > 0;
+    card.element.classList.toggle("gl-blank", !empty.hidden);
     tools.hidden = !store.runs.length;
     if (!empty.hidden) {
       const words = store.ready

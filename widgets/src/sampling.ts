@@ -153,7 +153,7 @@ function measure(name: string, s: State, t: number, bands: number): Stage {
 /** Smallest c in [lo, hi] with f(c) >= want, for f that grows with c. */
 function solve(f: (c: number) => number, want: number, lo: number, hi: number): number {
   if (f(hi) < want) return hi;
-  for (let i = 0; i < 60; i++) {
+  for (let i = 0; i < 44; i++) {
     const mid = (lo + hi) / 2;
     if (f(mid) < want) lo = mid;
     else hi = mid;
@@ -180,7 +180,8 @@ const span = (s: State): [number, number] => [
 
 /** The k best: a candidate's place counts the better candidates and the better part of the histogram. */
 function topK(s: State, k: number): Cut {
-  const above = (c: number) => s.groups.reduce((n, g) => n + upTo(g, c).n, 0);
+  const start = span(s)[0];
+  const above = (c: number) => (c <= start ? 0 : s.groups.reduce((n, g) => n + upTo(g, c).n, 0));
   const places = new Map(order(s).map((slot, i) => [slot, i + 1 + above(s.deltas[slot])]));
   const keep = (slot: number) => (places.get(slot) ?? Number.POSITIVE_INFINITY) <= k + 0.5;
   const kept = [...places.keys()].filter(keep).length;
@@ -194,7 +195,9 @@ function topP(s: State, stage: Stage, t: number, p: number): Cut {
   const raw = s.groups.reduce((sum, g) => sum + weigh(g, best, t, s.bonus), 0);
   const inTail = stage.bands.reduce((sum, b) => sum + b.prob, 0);
   const unit = raw > 0 ? inTail / raw : 0;
-  const above = (c: number) => s.groups.reduce((sum, g) => sum + unit * weigh(upTo(g, c), best, t, s.bonus), 0);
+  const start = span(s)[0];
+  const above = (c: number) =>
+    c <= start ? 0 : s.groups.reduce((sum, g) => sum + unit * weigh(upTo(g, c), best, t, s.bonus), 0);
   let before = 0;
   const kept = new Set<number>();
   for (const slot of order(s)) {
@@ -232,6 +235,15 @@ function apply(name: string, s: State, before: Stage, t: number, cut: Cut | null
   return [next, stage];
 }
 
+/** At temperature 0 everything but the best is cut. */
+function explainGreedy(stage: Stage, before: Stage): void {
+  const why = "not the best";
+  stage.cut = Array.from(stage.prob, (p, i) => (p === 0 && before.prob[i] > 0 ? why : null));
+  stage.bands.forEach((band, b) => {
+    if (band.prob === 0 && before.bands[b].left > 0) band.cut = why;
+  });
+}
+
 /** The stages from the raw distribution to what is drawn from; `edges` are the raw ranks at which the tail is split. */
 export function evaluate(
   step: Step,
@@ -251,6 +263,7 @@ export function evaluate(
   }
   const t = knobs.mode === "greedy" ? 0 : knobs.temperature;
   let stage = measure("temperature", state, t, bands);
+  if (t <= 0) explainGreedy(stage, out[out.length - 1]);
   out.push(stage);
   const filter = (name: string, cut: (() => Cut) | null) => {
     [state, stage] = apply(name, state, stage, t, cut && t > 0 ? cut() : null);

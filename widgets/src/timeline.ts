@@ -18,8 +18,8 @@ import {
   type Phases,
   type Range,
 } from "./timeline_layout";
-import { type Kind, type RunTimes, shareOf, stageWords, timesOf } from "./times";
-import { originWords, placeInAnswer, word } from "./tokens";
+import { type Kind, type RunTimes, shareOf, stageWords, type TokenTime, timesOf } from "./times";
+import { brief, originWords, placeInAnswer } from "./tokens";
 import type { MakeView } from "./view";
 
 type Mode = "run" | "first" | "token" | "choose" | "";
@@ -307,6 +307,12 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     g.fill();
   };
 
+  const nameOf = (row: number): string => brief(store, store.tokens.get("token", row));
+  const words = {
+    text: ({ row }: TokenTime) => nameOf(row),
+    tint: ({ row }: TokenTime) => store.tokens.get("prob", row),
+  };
+
   const paint = (): void => {
     const run = store.run(store.selected.run);
     tones ??= readTones();
@@ -321,11 +327,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
       font(g, strong);
       return g.measureText(text).width;
     };
-    const textOf = ({ row }: { row: number }) => ({
-      text: word(store, store.tokens.get("token", row)),
-      tint: store.tokens.get("prob", row),
-    });
-    const l = layOut(times, view, store.selected.token, w, measure, textOf, phasesOf(run));
+    const l = layOut(times, view, store.selected.token, w, measure, words, phasesOf(run));
     layout = l;
     const base = LANES.bars[0] + LANES.bars[1];
     g.save();
@@ -358,7 +360,9 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     flag(read, "aria-live", store.running ? "off" : "polite");
     if (hover) {
       const place = placeInAnswer(store, { ...at, token: hover.token }) + 1;
-      say(read, `${hover.name}, token ${place}: ${time(hover.ms)}`);
+      const row = store.rowAt({ ...at, token: hover.token });
+      const what = hover.name || (row === undefined ? "" : `“${nameOf(row)}”`);
+      say(read, `${what}, token ${place}: ${time(hover.ms)}`);
       return;
     }
     if (!t) {
@@ -366,7 +370,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
       return;
     }
     const { total, model, choose, rest, recorder } = shareOf(t);
-    const name = word(store, store.tokens.get("token", t.row));
+    const name = nameOf(t.row);
     refill(
       read,
       `Token ${placeInAnswer(store, at) + 1} `,
@@ -483,6 +487,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     }
     for (const part of [tools, overview, canvas, read]) part.hidden = !times;
     empty.hidden = !!times;
+    card.element.classList.toggle("gl-blank", !times);
     if (!times)
       say(
         empty,

@@ -22,7 +22,7 @@ export interface Box {
   fill: Fill;
   /** Index of the token it belongs to. */
   token: number;
-  /** What it is and how long it took, for the read-out. */
+  /** What it is (empty: the token itself) and how long it took, for the read-out. */
   name: string;
   ms: number;
   /** Share of the tint, for a token's box. */
@@ -61,13 +61,16 @@ export const LANES = {
   bars: [156, 42],
 } as const;
 export const HEIGHT = 224;
-export const LEFT = 90;
+export const LEFT = 98;
 const BASE = LANES.bars[0] + LANES.bars[1];
 const TEXT_HEIGHT = 12;
 const WIDEST_BAR = 72;
 
 export type Measure = (text: string, strong: boolean) => number;
-export type TokenText = (token: TokenTime) => { text: string; tint: number };
+export interface Words {
+  text: (token: TokenTime) => string;
+  tint: (token: TokenTime) => number;
+}
 
 interface Canvas {
   view: Range;
@@ -213,7 +216,7 @@ export function layOut(
   selected: number,
   width: number,
   measure: Measure,
-  textOf: TokenText,
+  words: Words,
   phases: Phases,
 ): Layout {
   const room = width - LEFT - 1;
@@ -247,9 +250,9 @@ export function layOut(
   const most = tokens.slice(1).reduce((m, t) => Math.max(m, t.to - t.from), 0);
   const high = (ms: number) => (most > 0 ? (ms / most) * LANES.bars[1] : 0);
   for (const token of visibleTokens(tokens, view)) {
-    const { text, tint } = textOf(token);
-    const about = { token: token.index, name: `“${text}”` };
-    page.inside(page.box("token", token.from, token.to, { ...about, fill: "token", tint }), [text], "ink", true, true);
+    const about = { token: token.index, name: "" };
+    const box = page.box("token", token.from, token.to, { ...about, fill: "token", tint: words.tint(token) });
+    if (box && box.w > 16) page.inside(box, [words.text(token)], "ink", true, true);
     stageBoxes(page, token.stages, token.index);
     if (token.index === 0) continue;
     const h = high(token.to - token.from);

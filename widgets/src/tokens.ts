@@ -2,7 +2,7 @@
  * Tokens and runs as words: how a token looks in a line of text, and what a run is called.
  */
 import { h } from "./dom";
-import { oneLine, percent, shown, time, visible } from "./format";
+import { oneLine, percent, shown, visible } from "./format";
 import type { Run, Store } from "./store";
 import type { Selection, Settings } from "./types";
 
@@ -13,6 +13,9 @@ export function word(store: Store, id: number): string {
   const text = store.text(id);
   return store.special(id) && ENDS.test(text) ? "end of answer" : visible(text) || "(empty)";
 }
+
+/** The same, short enough for a sentence. */
+export const brief = (store: Store, id: number): string => oneLine(word(store, id), 24);
 
 /** A token inside the answer: leading spaces as dots, line ends as arrows, everything else as it is. */
 export function tokenSpan(store: Store, id: number): HTMLElement {
@@ -82,7 +85,7 @@ export function branchTitle(store: Store, run: Run): string {
     return fork === 0
       ? `${title}: the same question once more${changed}`
       : `${title}: drawn anew from token ${place}${of} on${changed}`;
-  const quote = (id: number, p: number) => `“${word(store, id)}” (${percent(p)})`;
+  const quote = (id: number, p: number) => `“${brief(store, id)}” (${percent(p)})`;
   const chosen = run.rows.length ? store.tokens.get("prob", run.rows[0]) : Number.NaN;
   const instead =
     old === undefined ? "" : ` in place of ${quote(store.tokens.get("token", old), store.tokens.get("prob", old))}`;
@@ -128,5 +131,3 @@ export function originWords(store: Store): string {
 
 export const firstTokenMs = (store: Store, run: Run): number =>
   run.rows.length ? store.tokens.get("end_ms", run.rows[0]) - run.info.start_ms : Number.NaN;
-
-export const firstTokenWords = (store: Store, run: Run): string => time(firstTokenMs(store, run));

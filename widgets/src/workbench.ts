@@ -8,7 +8,7 @@ import { count, time } from "./format";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
 import { makeTimeline } from "./timeline";
-import { placeInAnswer, runName, tookMs, word } from "./tokens";
+import { brief, placeInAnswer, runName, tookMs } from "./tokens";
 import type { MakeView, Place, View } from "./view";
 
 const PICTURES = [makeRibbon, makePipeline, makeTimeline];
@@ -97,7 +97,7 @@ function makeBar({ store, root, signal }: Place): View {
       flag(slider, "aria-valuetext", `token ${place} of ${place - at.token - 1 + n}`);
       refill(where, "token ", h("b", {}, count(place)), ` of ${count(place - at.token - 1 + n)}`);
       listRuns();
-      const name = word(store, store.tokens.get("token", row));
+      const name = brief(store, store.tokens.get("token", row));
       const state = store.running ? (store.stopping ? "stopping" : "the model is writing") : "";
       say(trail, [state, `“${name}” took ${time(tookMs(store, row))}`].filter(Boolean).join(" · "));
     },

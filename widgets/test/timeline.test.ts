@@ -18,7 +18,7 @@ const phases: Phases = {
   later: ["decode: one token at a time", "decode"],
   flag: "first token after",
 };
-const textOf = (t: TokenTime) => ({ text: ["·lighthouse", "·a", ",", "·keeper"][t.index % 4], tint: 0.5 });
+const words = { text: (t: TokenTime) => ["·lighthouse", "·a", ",", "·keeper"][t.index % 4], tint: () => 0.5 };
 
 const stage = (name: string, kind: StageTime["kind"], from: number, to: number): StageTime => ({
   name,
@@ -71,7 +71,7 @@ const views: [string, Range][] = [
 test.each(views.flatMap(([name, view]) => [960, 600, 360].map((width) => [name, width, view] as const)))(
   "no label overlaps another or leaves the picture: %s at %i px",
   (_, width, view) => {
-    const { labels } = layOut(times, view, 56, width - 42, measure, textOf, phases);
+    const { labels } = layOut(times, view, 56, width - 42, measure, words, phases);
     const rects = labels.map(labelBox);
     expect(labels.length).toBeGreaterThan(6);
     for (const r of rects) {
@@ -88,7 +88,7 @@ test.each(views.flatMap(([name, view]) => [960, 600, 360].map((width) => [name, 
 );
 
 test("labels of boxes stay inside their boxes", () => {
-  const { labels, boxes } = layOut(times, { from: 400, to: 520 }, 12, 900, measure, textOf, phases);
+  const { labels, boxes } = layOut(times, { from: 400, to: 520 }, 12, 900, measure, words, phases);
   const tokenLabels = labels.filter((l) => l.strong && l.y > 52 && l.y < 76);
   expect(tokenLabels.length).toBeGreaterThan(3);
   for (const l of tokenLabels) {
@@ -99,25 +99,25 @@ test("labels of boxes stay inside their boxes", () => {
 
 test("zoomed out, marks narrower than a pixel are merged: a long run needs no more boxes than pixels", () => {
   const long = timesOf(5000);
-  const { boxes } = layOut(long, { from: long.from, to: long.to }, 10, 800, measure, textOf, phases);
+  const { boxes } = layOut(long, { from: long.from, to: long.to }, 10, 800, measure, words, phases);
   for (const lane of ["token", "stage", "choosing", "recorder", "bars"])
     expect(boxes.filter((b) => b.lane === lane).length).toBeLessThan(4 * 800);
   expect(boxes.length).toBeLessThan(6000);
 });
 
 test("only what is in view is laid out", () => {
-  const { boxes } = layOut(times, around(30, 1), 30, 800, measure, textOf, phases);
+  const { boxes } = layOut(times, around(30, 1), 30, 800, measure, words, phases);
   expect(new Set(boxes.filter((b) => b.lane === "token").map((b) => b.token))).toEqual(new Set([29, 30, 31]));
   expect(visibleTokens(times.tokens, { from: -10, to: -5 })).toHaveLength(0);
 });
 
 test("the first token's flag, the playhead and the picked token stand at their times", () => {
-  const l = layOut(times, whole, 5, 800, measure, textOf, phases);
+  const l = layOut(times, whole, 5, 800, measure, words, phases);
   const x = (ms: number) => LEFT + ((ms - whole.from) / (whole.to - whole.from)) * (800 - LEFT - 1);
   expect(l.firstToken).toBeCloseTo(x(180), 6);
   expect(l.playhead).toBeCloseTo(x(times.tokens[5].to), 6);
   expect(l.picked?.x).toBeCloseTo(x(times.tokens[5].from), 6);
-  expect(layOut(times, around(40, 1), 5, 800, measure, textOf, phases)).toMatchObject({ playhead: null, picked: null });
+  expect(layOut(times, around(40, 1), 5, 800, measure, words, phases)).toMatchObject({ playhead: null, picked: null });
 });
 
 test("bars start at zero: twice the time is twice the height", () => {
@@ -125,7 +125,7 @@ test("bars start at zero: twice the time is twice the height", () => {
   two.tokens[1].to = two.tokens[1].from + 10;
   two.tokens[2].from = two.tokens[1].to;
   two.tokens[2].to = two.tokens[2].from + 20;
-  const { boxes } = layOut(two, { from: 0, to: two.to }, 0, 800, measure, textOf, phases);
+  const { boxes } = layOut(two, { from: 0, to: two.to }, 0, 800, measure, words, phases);
   const [a, b] = boxes.filter((box) => box.lane === "bars");
   expect(b.h / a.h).toBeCloseTo(2, 6);
 });
