@@ -65,7 +65,7 @@ class Names:
         """The column with its numbers, which count in `names`, replaced by those in `known`."""
         self.known += [name for name in names if name not in self.known]
         numbers: NDArray[np.uint8] = np.array([self.known.index(name) for name in names] or [0], np.uint8)
-        return numbers[column]
+        return np.take(numbers, column)
 
 
 class ChunkEncoder:
