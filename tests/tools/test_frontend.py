@@ -1,4 +1,4 @@
-"""The front end's part of the gate, with a stand-in for Node and npm: absent, old, failing, and a bundle that drifted."""
+"""The front end's part of the gate, with stand-ins for Node and npm: absent, old, failing; and a drifted bundle."""
 
 from __future__ import annotations
 
