@@ -45,9 +45,9 @@ class Config:
         ModelFolderError: there is no such file, or a key or value in it is wrong; the message names it.
 
     Example:
-        >>> config = Config("path/to/model")                                                # doctest: +SKIP
-        >>> config.overlay('{"search": {"temperature": 0.7}}')                              # doctest: +SKIP
-        >>> config.search_options().temperature                                             # doctest: +SKIP
+        >>> config = Config("path/to/model")
+        >>> config.overlay('{"search": {"temperature": 0.7}}')
+        >>> config.search_options().temperature
         0.7
     """
 

@@ -22,8 +22,11 @@ class TokenizerStream:
     stream is made.
 
     Example:
-        >>> stream = tokenizer.create_stream()                                              # doctest: +SKIP
-        >>> text = "".join(stream.decode(i) for i in ids) + stream.flush()                  # doctest: +SKIP
+        >>> from genai_lab.tokenizer import Tokenizer
+        >>> tokenizer = Tokenizer("path/to/model")
+        >>> stream = tokenizer.create_stream()
+        >>> [stream.decode(token_id) for token_id in tokenizer.encode("né")], stream.flush()
+        (['n', '', 'é'], '')
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

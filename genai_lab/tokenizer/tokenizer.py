@@ -47,8 +47,8 @@ class Tokenizer:
         ArgumentTypeError: none of the three.
 
     Example:
-        >>> tokenizer = Tokenizer("path/to/model")                                          # doctest: +SKIP
-        >>> tokenizer.decode(tokenizer.encode("Hello"))                                     # doctest: +SKIP
+        >>> tokenizer = Tokenizer("path/to/model")
+        >>> tokenizer.decode(tokenizer.encode("Hello"))
         'Hello'
     """
 
@@ -243,7 +243,9 @@ class Tokenizer:
             ArgumentError, ArgumentTypeError: messages or tools are not what they should be.
 
         Example:
-            >>> tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])          # doctest: +SKIP
+            >>> tokenizer = Tokenizer("path/to/model")
+            >>> tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])
+            '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
         """
         checked, checked_tools = as_messages(messages), as_tools(tools)
         template = self._compiled(self._template_source(template_str, has_tools=checked_tools is not None))
