@@ -2,8 +2,8 @@
 the value received, what is allowed, and what to do next.
 
     GenaiLabError
-    ├── ArgumentError        a bad argument (also a ValueError)
-    ├── ArgumentTypeError    an argument of the wrong type (also a TypeError)
+    ├── ArgumentError        a bad argument (also a ValueError and a RuntimeError)
+    ├── ArgumentTypeError    an argument of the wrong type (also a TypeError and a RuntimeError)
     ├── StateError           a call that does not fit the object's state, such as use after close (also a RuntimeError)
     ├── CapacityError        more memory, tokens or context than there is (also a RuntimeError)
     ├── ModelFolderError     a model folder, config, checkpoint or tokenizer file that cannot be used (also a RuntimeError)
@@ -21,11 +21,11 @@ class GenaiLabError(Exception):
     """Base of every error raised on purpose."""
 
 
-class ArgumentError(GenaiLabError, ValueError):
+class ArgumentError(GenaiLabError, ValueError, RuntimeError):
     """An argument has a value that is not allowed."""
 
 
-class ArgumentTypeError(GenaiLabError, TypeError):
+class ArgumentTypeError(GenaiLabError, TypeError, RuntimeError):
     """An argument has the wrong type."""
 
 

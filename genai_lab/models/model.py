@@ -100,6 +100,7 @@ class Model:
 def _check_graph(session: Session, config: Config) -> None:
     """Every input that the graph wants is one that a decoder gets; a missing or unknown one is named."""
     decoder = config.model.decoder
+    _check_sizes(config)
     known = {decoder.inputs.input_ids, decoder.inputs.attention_mask, decoder.inputs.position_ids}
     for layer in range(decoder.num_hidden_layers):
         known |= {decoder.inputs.past_key_names % layer, decoder.inputs.past_value_names % layer}
@@ -119,3 +120,20 @@ def _check_graph(session: Session, config: Config) -> None:
             f"... and its "
             f"outputs {', '.join(list(session.outputs)[:3])} .... Correct the names in genai_config.json"
         )
+
+
+def _check_sizes(config: Config) -> None:
+    """What a folder may leave out reads as 0; these may not be left out."""
+    model = config.model
+    sizes = {
+        "model.vocab_size": model.vocab_size,
+        "model.decoder.num_hidden_layers": model.decoder.num_hidden_layers,
+        "model.decoder.num_key_value_heads": model.decoder.num_key_value_heads,
+        "model.decoder.head_size": model.decoder.head_size,
+    }
+    for name, value in sizes.items():
+        if value < 1:
+            raise ModelFolderError(
+                f"genai_config.json of {str(config.folder)!r}: {name} is {value}; a decoder-only model needs at least 1. "
+                "Write the number that the graph was built with"
+            )

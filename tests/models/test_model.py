@@ -45,6 +45,7 @@ def test_a_model_says_what_it_is(tiny_folder: Path) -> None:
         ({"inputs": {"input_ids": "tokens"}}, "input_ids"),
         ({"outputs": {"logits": "scores"}}, "scores"),
         ({"num_hidden_layers": 1}, r"past_key_values\.1"),
+        ({"head_size": 0}, r"model\.decoder\.head_size is 0"),
     ],
 )
 def test_a_wrong_part_is_named(tiny_folder: Path, tmp_path: Path, change: dict[str, object], words: str) -> None:
