@@ -6,8 +6,8 @@ the value received, what is allowed, and what to do next.
     ├── ArgumentTypeError    an argument of the wrong type (also a TypeError and a RuntimeError)
     ├── StateError           a call that does not fit the object's state, such as use after close (also a RuntimeError)
     ├── CapacityError        more memory, tokens or context than there is (also a RuntimeError)
-    ├── ModelFolderError     a model folder, config, checkpoint or tokenizer file that cannot be used (also a RuntimeError)
-    ├── DownloadError        the default model's weights cannot be obtained or are not what they should be (also a RuntimeError)
+    ├── ModelFolderError     a model folder, config, checkpoint or tokenizer that cannot be used (also a RuntimeError)
+    ├── DownloadError        the default model's weights cannot be had, or are not what they should be (RuntimeError)
     ├── TemplateError        a chat template that fails to render (also a RuntimeError)
     └── TraceFileError       a trace file that is broken or newer than this version (also a ValueError)
 
