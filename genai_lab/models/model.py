@@ -134,6 +134,6 @@ def _check_sizes(config: Config) -> None:
     for name, value in sizes.items():
         if value < 1:
             raise ModelFolderError(
-                f"genai_config.json of {str(config.folder)!r}: {name} is {value}; a decoder-only model needs at least 1. Write "
-                " the number that the graph was built with"
+                f"genai_config.json of {str(config.folder)!r}: {name} is {value}; a decoder needs at least 1. "
+                "Write the number that the graph has"
             )
