@@ -3,7 +3,8 @@
  *
  * Reads the store; computes nothing. Knows nothing about the page.
  */
-import { PENALTY, type Processor, type Step } from "./sampling";
+import { count } from "./format";
+import { PENALTY, type Processor, type Stage, type Step } from "./sampling";
 import type { Store } from "./store";
 import type { Knobs, Settings } from "./types";
 
@@ -84,3 +85,22 @@ export function linesOf(candidates: number, vocabulary: number, chosen: number):
   }
   return out;
 }
+
+/** Share, number of tokens and reason of a line at a stage. */
+export function lineAt(line: Line, stage: Stage): { prob: number; left: number; cut: string | null } {
+  if (line.kind === "one") {
+    const prob = stage.prob[line.slot];
+    return { prob, left: prob > 0 ? 1 : 0, cut: stage.cut[line.slot] };
+  }
+  if (line.kind === "band") return stage.bands[line.band];
+  const prob = line.slots.reduce((sum, s) => sum + stage.prob[s], 0);
+  const left = line.slots.filter((s) => stage.prob[s] > 0).length;
+  const cut = left ? null : (line.slots.map((s) => stage.cut[s]).find((why) => why !== null) ?? null);
+  return { prob, left, cut: cut?.replace(/^rank /, "from rank ") ?? null };
+}
+
+/** Ranks of a group of candidates, without the word "rank". */
+export const ranksOf = (line: Exclude<Line, { kind: "one" }>, last: boolean): string => {
+  if (line.from === line.to) return count(line.from);
+  return last ? `${count(line.from)}+` : `${count(line.from)}–${count(line.to)}`;
+};

@@ -51,8 +51,8 @@ export function paced(draw: () => void, signal: AbortSignal): () => void {
   const go = () => {
     if (!waiting || signal.aborted) return;
     waiting = false;
-    last = performance.now();
     draw();
+    last = performance.now();
   };
   return () => {
     if (waiting) return;
@@ -68,15 +68,21 @@ export function paced(draw: () => void, signal: AbortSignal): () => void {
 export function followTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
-    const notebook = document.body.dataset.jpThemeLight;
-    const dark = notebook ? notebook === "false" : system.matches;
+    const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
+    const notebook = jpThemeLight
+      ? jpThemeLight === "false"
+      : vscodeThemeKind && /dark|contrast$/.test(vscodeThemeKind);
+    const dark = jpThemeLight || vscodeThemeKind ? notebook : system.matches;
     const theme = dark ? "dark" : "light";
     if (root.dataset.theme === theme) return;
     root.dataset.theme = theme;
     changed();
   };
   const observer = new MutationObserver(apply);
-  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  observer.observe(document.body, {
+    attributes: true,
+    attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"],
+  });
   system.addEventListener("change", apply, { signal });
   signal.addEventListener("abort", () => observer.disconnect());
   apply();

@@ -4,61 +4,16 @@
  * Appends what is new and touches nothing else while text streams in. Every branch stands in a box of its own, in the order
  * of the tree, and can be branched again.
  */
-import { endsBlock, share } from "./blocks";
 import { choice, makeCard } from "./card";
 import { flag, h, refill, say } from "./dom";
-import { candidates, count, median, oneLine, percent, quantile, time } from "./format";
+import { count, percent, time } from "./format";
 import { makePin } from "./pin";
+import { RunBox } from "./run_box";
 import type { Run, Store } from "./store";
-import {
-  branchTitle,
-  brief,
-  originWords,
-  placeInAnswer,
-  runName,
-  settingsWords,
-  textBefore,
-  tokenSpan,
-  tookMs,
-  word,
-} from "./tokens";
+import { HEADS, TINTS, Tint } from "./tint";
+import { brief, originWords, placeInAnswer, settingsWords, tookMs, word } from "./tokens";
 import type { Selection } from "./types";
 import type { MakeView } from "./view";
-
-type Tint = "probability" | "entropy" | "latency";
-
-const TINTS = [
-  ["probability", "Probability"],
-  ["entropy", "Entropy"],
-  ["latency", "Latency"],
-] as const;
-
-const HEADS: Record<Tint, [string, string]> = {
-  probability: [
-    "How sure was the model of each token?",
-    "A model writes in tokens, pieces of words. The bluer a token, the more likely the model found it.",
-  ],
-  entropy: [
-    "How much did the model hesitate at each token?",
-    "The bluer a token, the more candidates were close to each other before one was chosen.",
-  ],
-  latency: [
-    "How long did each token take?",
-    "The bluer a token, the longer it took to make, compared with the others of this trace.",
-  ],
-};
-
-/** One run on the page. */
-interface Box {
-  run: Run;
-  element: HTMLElement;
-  title: HTMLElement;
-  list: HTMLElement;
-  end: HTMLElement;
-  spans: HTMLElement[];
-  block: HTMLElement | null;
-  blockSize: number;
-}
 
 /** Children after their parents, depth first, in the order they were made; runs under a closed one are left out. */
 export function treeOrder(store: Pick<Store, "runs">, closed: ReadonlySet<number>): { run: Run; depth: number }[] {
@@ -72,33 +27,34 @@ export function treeOrder(store: Pick<Store, "runs">, closed: ReadonlySet<number
   return out;
 }
 
+/** All numbers of a run's tokens, for the table. */
+function tokenSheet(store: Store, run: Run | undefined) {
+  const get = (column: string, row: number) => store.tokens.get(column, row);
+  return {
+    head: ["token", "text", "probability", "rank", "entropy", "time"],
+    numeric: [true, false, true, true, true, true],
+    rows: (run?.rows ?? []).map((row, i) => [
+      i + 1,
+      word(store, get("token", row)),
+      percent(get("prob", row)),
+      count(get("rank", row)),
+      `${get("entropy", row).toFixed(2)} bits`,
+      time(tookMs(store, row)),
+    ]),
+  };
+}
+
 export const makeRibbon: MakeView = ({ store, root, signal }) => {
-  let tint: Tint = "probability";
+  const tint = new Tint(store);
   let spaces = true;
   let hovered: Selection | null = null;
-  let scale: [number, number] = [0, 1];
   let layout = "";
   const closed = new Set<number>();
-  const boxes = new Map<number, Box>();
+  const boxes = new Map<number, RunBox>();
 
-  const card = makeCard(() => {
-    const run = store.run(store.selected.run);
-    const get = (c: string, row: number) => store.tokens.get(c, row);
-    return {
-      head: ["token", "text", "probability", "rank", "entropy", "time"],
-      numeric: [true, false, true, true, true, true],
-      rows: (run?.rows ?? []).map((row, i) => [
-        i + 1,
-        word(store, get("token", row)),
-        percent(get("prob", row)),
-        count(get("rank", row)),
-        `${get("entropy", row).toFixed(2)} bits`,
-        time(tookMs(store, row)),
-      ]),
-    };
-  });
-  const [tints, showTint] = choice("Tint by", TINTS, (value) => {
-    tint = value;
+  const card = makeCard(() => tokenSheet(store, store.run(store.selected.run)));
+  const [tints, showTint] = choice("Tint by", TINTS, (kind) => {
+    tint.kind = kind;
     draw();
   });
   const legend = h("span", { class: "gl-legend" });
@@ -119,95 +75,20 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
 
   // ---------------------------------------------------------------- runs on the page
 
-  const makeBox = (run: Run): Box => {
-    const branch = run.info.parent !== null;
-    const title = h("span");
-    const close = h("button", { class: "gl-btn", type: "button", onclick: () => closeBranch(run) }, "Close");
-    const list = h("div", { class: "gl-rib", role: "listbox", "aria-orientation": "horizontal" });
-    const end = h("div", { class: "gl-end" });
-    const head = branch
-      ? h("div", { class: "gl-h" }, title, close)
-      : h("div", { class: "gl-ask" }, h("span", {}, "Asked:"), title);
-    const element = h("div", { class: branch ? "gl-branch" : "gl-run", "data-run": run.info.run }, head, list, end);
-    const box = { run, element, title, list, end, spans: [], block: null, blockSize: 0 };
+  const paint = (span: HTMLElement, row: number, run: Run): void =>
+    span.style.setProperty("--w", `${tint.of(row, run) * 100}%`);
+
+  const boxOf = (run: Run): RunBox => {
+    const box = boxes.get(run.info.run) ?? new RunBox(store, run, () => closeBranch(run));
     boxes.set(run.info.run, box);
     return box;
-  };
-
-  const newBlock = (box: Box): HTMLElement => {
-    box.block = h("div", { class: "gl-block", role: "presentation" });
-    box.blockSize = 0;
-    box.list.append(box.block);
-    if (!box.spans.length && box.run.info.parent !== null) {
-      const before = textBefore(store, { run: box.run.info.run, token: 0 }, 7);
-      const cached = box.run.info.cached_tokens;
-      box.block.append(
-        h(
-          "span",
-          { class: "gl-dim", "aria-hidden": true, title: cached ? `${cached} tokens came from the cache` : "" },
-          before,
-        ),
-      );
-    }
-    return box.block;
-  };
-
-  const append = (box: Box): void => {
-    const { run, spans } = box;
-    for (let i = spans.length; i < run.rows.length; i++) {
-      const id = store.tokens.get("token", run.rows[i]);
-      const raw = store.text(id);
-      const block = box.block ?? newBlock(box);
-      const span = tokenSpan(store, id);
-      flag(span, "role", "option");
-      flag(span, "aria-selected", false);
-      span.tabIndex = -1;
-      span.dataset.i = String(i);
-      if (i === 0 && run.info.forced !== null) span.classList.add("gl-forced");
-      if (/^ /.test(raw) || store.special(id)) block.append(h("wbr"));
-      block.append(span);
-      spans.push(span);
-      paint(span, run.rows[i], run);
-      if (endsBlock(++box.blockSize, raw)) box.block = null;
-      else if (raw.includes("\n")) block.append(h("br"));
-    }
-  };
-
-  const describe = (box: Box): void => {
-    const { info, rows } = box.run;
-    const branch = info.parent !== null;
-    say(box.title, branch ? branchTitle(store, box.run) : oneLine(info.question || info.prompt_text, 150));
-    flag(box.list, "aria-label", `${runName(store, box.run)}, token by token`);
-    const running = info.status === "running";
-    box.element.classList.toggle("gl-running", running);
-    const last = rows.at(-1);
-    const told = last !== undefined && store.special(store.tokens.get("token", last));
-    const tokens = `${count(rows.length)} ${rows.length === 1 ? "token" : "tokens"}`;
-    say(
-      box.end,
-      info.status === "failed"
-        ? `Failed: ${info.error ?? "no reason was given"}`
-        : running
-          ? rows.length
-            ? `writing, ${tokens} so far`
-            : "reading the prompt …"
-          : info.status === "stopped"
-            ? `stopped by hand after ${tokens}`
-            : info.finish === "length"
-              ? `cut off at its length limit, after ${tokens}`
-              : info.finish === "eos" && !told
-                ? "the model ended its answer here"
-                : "",
-    );
   };
 
   const arrange = (): void => {
     const order = treeOrder(store, closed);
     const key = order.map(({ run, depth }) => `${run.info.run}/${depth}`).join();
     for (const { run } of order) {
-      const box = boxes.get(run.info.run) ?? makeBox(run);
-      append(box);
-      describe(box);
+      boxOf(run).update(paint);
     }
     if (key === layout) return;
     layout = key;
@@ -215,7 +96,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     refill(
       text,
       ...order.map(({ run, depth }) => {
-        const { element } = boxes.get(run.info.run)!;
+        const { element } = boxOf(run);
         element.style.setProperty("--depth", String(Math.min(3, Math.max(0, depth - 1))));
         return element;
       }),
@@ -252,41 +133,14 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
       closed.delete(run.info.run);
   };
 
-  // ---------------------------------------------------------------- tint
-
-  const tinted = (row: number): number => {
-    if (tint === "probability") return store.tokens.get("prob", row);
-    if (tint === "entropy") return share(store.tokens.get("entropy", row), 0, 8);
-    return share(tookMs(store, row), ...scale);
-  };
-
-  const paint = (span: HTMLElement, row: number, run: Run): void => {
-    const first = tint === "latency" && run.rows[0] === row && run.info.parent === null;
-    span.style.setProperty("--w", `${(first ? 1 : tinted(row)) * 100}%`);
-  };
-
-  const times = (runs: readonly Run[]): Float64Array =>
-    Float64Array.from(runs.flatMap((r) => r.rows.slice(1)).map((row) => tookMs(store, row))).sort();
-
   let painted = "";
   const repaint = (): void => {
-    if (tint === "latency") {
-      const sorted = times(store.runs);
-      const next: [number, number] = sorted.length ? [quantile(sorted, 0.05), quantile(sorted, 0.95)] : [0, 1];
-      const moved = Math.abs(next[0] - scale[0]) + Math.abs(next[1] - scale[1]);
-      if (moved > 0.05 * (scale[1] - scale[0]) || !store.running) scale = next;
-    }
-    const key = tint === "latency" ? `${tint} ${scale}` : tint;
+    const key = tint.fit();
     if (key === painted) return;
     painted = key;
     for (const { spans, run } of boxes.values()) for (const [i, span] of spans.entries()) paint(span, run.rows[i], run);
-    const [low, high] = {
-      probability: ["0 %", "100 %"],
-      entropy: ["sure", "8 bits or more"],
-      latency: [time(scale[0]), time(scale[1])],
-    }[tint];
+    const [low, high] = tint.legend;
     refill(legend, h("span", {}, low), h("i"), h("span", {}, high));
-    legend.title = tint === "latency" ? "9 of 10 tokens took between these two times" : "";
   };
 
   // ---------------------------------------------------------------- selection
@@ -360,32 +214,15 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     draw();
   });
 
-  // ---------------------------------------------------------------- numbers and words
+  // ---------------------------------------------------------------- drawing
 
-  const headline = (at: Selection): [string, string] => {
-    const run = store.run(at.run);
-    if (!run?.rows.length) return ["–", "no token yet"];
-    const n = count(run.rows.length);
-    const of = (column: string) => median(run.rows.map((row) => store.tokens.get(column, row)));
-    if (tint === "probability") return [percent(of("prob")), `typical probability of a token (median of ${n})`];
-    if (tint === "entropy")
-      return [candidates(of("entropy")), `equally likely candidates, the typical doubt (median of ${n})`];
-    const later = times([run]);
-    return [time(quantile(later, 0.5)), `for a typical token after the first (median of ${count(later.length)})`];
-  };
-
-  const caption = (at: Selection): void => {
-    const run = store.run(at.run);
-    const scaleWords =
-      tint === "latency"
-        ? " The scale runs from the 5th to the 95th percentile, so that one slow token does not make all others look alike."
-        : "";
+  const caption = (run: Run | undefined): void => {
     const how = run ? ` Tokens were picked by ${settingsWords(run.info.settings)}.` : "";
-    card.caption("measured", `${originWords(store)}${how} Probabilities are those of the model itself.${scaleWords}`);
+    card.caption("measured", `${originWords(store)}${how} Probabilities are those of the model itself.${tint.remark}`);
   };
 
   const controls = (): void => {
-    showTint(tint);
+    showTint(tint.kind);
     flag(spacesButton, "aria-pressed", spaces);
     text.classList.toggle("gl-nows", !spaces);
     stopButton.hidden = !store.running;
@@ -413,9 +250,10 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     arrange();
     mark(at);
     controls();
-    card.title(...HEADS[tint]);
-    card.number(...headline(at));
-    caption(at);
+    const run = store.run(at.run);
+    card.title(...HEADS[tint.kind]);
+    card.number(...tint.headline(run));
+    caption(run);
     empty.hidden = store.runs.length > 0;
     card.element.classList.toggle("gl-blank", !empty.hidden);
     tools.hidden = !store.runs.length;

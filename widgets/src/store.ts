@@ -5,23 +5,16 @@
  * Knows nothing about the page. Views subscribe and draw; they never write to each other.
  */
 import type { AnyModel } from "@anywidget/types";
-import { type Chunk, decodeChunk, type Numbers } from "./chunk";
-import { Table } from "./table";
-import type { Header, Knobs, RunInfo, Selection, TableName } from "./types";
+import { type Chunk, decodeChunk } from "./chunk";
+import { TraceData } from "./trace_data";
+import type { Knobs, RunInfo, Selection } from "./types";
+
+export type { Changed, Run } from "./trace_data";
 
 export interface TraceState {
   chunk: DataView | Uint8Array | null;
   selected: Selection;
   [name: string]: unknown;
-}
-
-export interface Run {
-  info: RunInfo;
-  /** Rows of the `tokens` table, in the order of the answer. */
-  rows: number[];
-  /** Rows of the `stages` table. */
-  stages: number[];
-  seq: number;
 }
 
 /** A new run that was asked for and has not begun. */
@@ -30,12 +23,6 @@ export interface Pending {
   run: number;
   index: number;
   token: number | null;
-}
-
-export interface Changed {
-  id: number;
-  by: number;
-  delta: number;
 }
 
 export type Change = "data" | "select" | "kernel";
@@ -48,12 +35,7 @@ const LATE_MS = 2500;
 const bytesOf = (v: unknown): Uint8Array | null =>
   ArrayBuffer.isView(v) && v.byteLength > 0 ? new Uint8Array(v.buffer, v.byteOffset, v.byteLength) : null;
 
-export class Store {
-  readonly tokens = new Table("tokens");
-  readonly changed = new Table("changed");
-  readonly seen = new Table("seen");
-  readonly stages = new Table("stages");
-  header: Header | null = null;
+export class Store extends TraceData {
   /** True once everything that was there at the start has been read. */
   ready = false;
   error: string | null = null;
@@ -65,9 +47,6 @@ export class Store {
   /** A request is older than a moment and nothing has come back. */
   late = false;
 
-  private byRun = new Map<number, Run>();
-  private ordered: Run[] = [];
-  private words = new Map<number, { text: string; special: boolean }>();
   private listeners = new Set<Listener>();
   private queue: Promise<void> = Promise.resolve();
   private timers = new Set<ReturnType<typeof setTimeout>>();
@@ -80,6 +59,7 @@ export class Store {
     private model: AnyModel<TraceState>,
     signal?: AbortSignal,
   ) {
+    super();
     const onChunk = () => this.take(bytesOf(model.get("chunk")));
     const onSelected = () => this.emit("select");
     const onMessage = (message: unknown, buffers: unknown[]) => this.hear(message, buffers);
@@ -103,38 +83,9 @@ export class Store {
 
   // ---------------------------------------------------------------- reading
 
-  get runs(): readonly Run[] {
-    return this.ordered;
-  }
-
-  run(id: number): Run | undefined {
-    return this.byRun.get(id);
-  }
-
-  text(id: number): string {
-    return this.words.get(id)?.text ?? `#${id}`;
-  }
-
-  special(id: number): boolean {
-    return this.words.get(id)?.special ?? false;
-  }
-
-  get vocabulary(): number {
-    return this.header?.model.vocab_size ?? 0;
-  }
-
-  get running(): Run | undefined {
-    return this.ordered.findLast((r) => r.info.status === "running");
-  }
-
   get status(): string {
     if (this.running) return this.stopping ? "stopping" : "running";
-    return this.ordered.at(-1)?.info.status ?? "empty";
-  }
-
-  /** The row of `tokens` behind a selection; undefined when there is none. */
-  rowAt(at: Selection): number | undefined {
-    return this.byRun.get(at.run)?.rows[at.token];
+    return this.runs.at(-1)?.info.status ?? "empty";
   }
 
   /** What is picked; without a pick the newest token while it streams, afterwards the one with the most doubt. */
@@ -153,7 +104,7 @@ export class Store {
 
   private mostDoubtful(): Selection {
     if (this.doubtful?.rows === this.tokens.rows) return this.doubtful.at;
-    const run = this.ordered.find((r) => r.rows.length);
+    const run = this.runs.find((r) => r.rows.length);
     const at = { run: run?.info.run ?? 0, token: -1 };
     let most = -1;
     run?.rows.forEach((row, i) => {
@@ -167,48 +118,10 @@ export class Store {
     return at;
   }
 
-  /** Slots of `top_ids` that occur in the sequence already. */
-  seenSlots(row: number): number[] {
-    return this.ownedBy(this.seen, row).map((i) => this.seen.get("slot", i));
-  }
-
-  changes(row: number): Changed[] {
-    return this.ownedBy(this.changed, row).map((i) => ({
-      id: this.changed.get("id", i),
-      by: this.changed.get("by", i),
-      delta: this.changed.get("delta", i),
-    }));
-  }
-
-  /** Rows of a side table that belong to one token; the side table is sorted by token row. */
-  private ownedBy(table: Table, row: number): number[] {
-    let lo = 0;
-    let hi = table.rows;
-    while (lo < hi) {
-      const mid = (lo + hi) >> 1;
-      if (table.get("row", mid) < row) lo = mid + 1;
-      else hi = mid;
-    }
-    const out: number[] = [];
-    for (; lo < table.rows && table.get("row", lo) === row; lo++) out.push(lo);
-    return out;
-  }
-
-  top(column: "top_ids" | "top_delta" | "tail_count" | "tail_seen", row: number): Numbers {
-    return this.tokens.row(column, row);
-  }
-
-  /** The branch that was already made with this choice, if any. */
-  branchAt(at: Selection, token: number): Run | undefined {
-    return this.ordered.find(
-      (r) => r.info.parent === at.run && r.info.fork === at.token && r.info.forced === token && r.rows.length,
-    );
-  }
-
   // ---------------------------------------------------------------- writing
 
   select(run: number, token: number): void {
-    const rows = this.byRun.get(run)?.rows.length ?? 0;
+    const rows = this.run(run)?.rows.length ?? 0;
     if (!rows) return;
     const at = { run, token: Math.max(0, Math.min(rows - 1, token)) };
     const now = this.model.get("selected");
@@ -327,36 +240,17 @@ export class Store {
   }
 
   private merge(chunk: Chunk): void {
-    const tables: TableName[] = ["tokens", "changed", "seen", "stages"];
-    if (tables.some((name) => this[name].gap(chunk))) {
+    if (!this.add(chunk)) {
       if (this.asked < 3) this.hello();
       return;
     }
-    const had = { tokens: this.tokens.rows, stages: this.stages.rows };
-    for (const name of tables) this[name].append(chunk);
-    for (const [id, text, special] of chunk.header.texts) this.words.set(id, { text, special: special === 1 });
-    if (chunk.header.seq >= (this.header?.seq ?? 0)) this.header = chunk.header;
     this.error = null;
-    this.describeRuns(chunk.header);
-    for (let i = had.tokens; i < this.tokens.rows; i++) this.byRun.get(this.tokens.get("run", i))?.rows.push(i);
-    for (let i = had.stages; i < this.stages.rows; i++) this.byRun.get(this.stages.get("run", i))?.stages.push(i);
     if (!this.running) this.stopping = false;
     this.followNew();
     this.emit("data");
   }
 
-  private describeRuns(header: Header): void {
-    for (const info of header.runs) {
-      const known = this.byRun.get(info.run);
-      if (!known) this.begin({ info, rows: [], stages: [], seq: header.seq });
-      else if (header.seq >= known.seq) Object.assign(known, { info, seq: header.seq });
-    }
-  }
-
-  private begin(run: Run): void {
-    const { info } = run;
-    this.byRun.set(info.run, run);
-    this.ordered = [...this.byRun.values()].sort((a, b) => a.info.run - b.info.run);
+  protected override begun(info: RunInfo): void {
     const p = this.pending;
     if (!p || info.parent !== p.run || info.fork !== p.index || info.forced !== p.token) return;
     this.pending = null;
@@ -365,7 +259,7 @@ export class Store {
   }
 
   private followNew(): void {
-    if (this.follow === null || !this.byRun.get(this.follow)?.rows.length) return;
+    if (this.follow === null || !this.run(this.follow)?.rows.length) return;
     const run = this.follow;
     this.follow = null;
     this.select(run, 0);

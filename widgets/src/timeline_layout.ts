@@ -62,7 +62,8 @@ export const LANES = {
 } as const;
 export const HEIGHT = 224;
 export const LEFT = 98;
-const BASE = LANES.bars[0] + LANES.bars[1];
+/** Where the bars stand. */
+export const BASE = LANES.bars[0] + LANES.bars[1];
 const TEXT_HEIGHT = 12;
 const WIDEST_BAR = 72;
 

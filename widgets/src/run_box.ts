@@ -1,0 +1,94 @@
+/**
+ * One run of the ribbon on the page: its title, its tokens as spans, how it ended.
+ *
+ * Tokens are only ever appended, in blocks of their own layout. A branch begins with the text before it, dimmed.
+ */
+import { endsBlock } from "./blocks";
+import { flag, h, say } from "./dom";
+import { count, oneLine } from "./format";
+import type { Run, Store } from "./store";
+import { branchTitle, runName, textBefore, tokenSpan } from "./tokens";
+
+/** How a run stands or ended, in words; empty when its text says so itself. */
+export function endWords(store: Store, run: Run): string {
+  const { info, rows } = run;
+  const tokens = `${count(rows.length)} ${rows.length === 1 ? "token" : "tokens"}`;
+  if (info.status === "failed") return `Failed: ${info.error ?? "no reason was given"}`;
+  if (info.status === "stopped") return `stopped by hand after ${tokens}`;
+  if (info.status === "running") {
+    if (store.kernel === "absent") return `was still being written when this was saved, after ${tokens}`;
+    return rows.length ? `writing, ${tokens} so far` : "reading the prompt …";
+  }
+  if (info.finish === "length") return `cut off at its length limit, after ${tokens}`;
+  const last = rows.at(-1);
+  const told = last !== undefined && store.special(store.tokens.get("token", last));
+  return info.finish === "eos" && !told ? "the model ended its answer here" : "";
+}
+
+export class RunBox {
+  readonly element: HTMLElement;
+  readonly spans: HTMLElement[] = [];
+  private title = h("span");
+  private list = h("div", { class: "gl-rib", role: "listbox", "aria-orientation": "horizontal" });
+  private end = h("div", { class: "gl-end" });
+  private block: HTMLElement | null = null;
+  private blockSize = 0;
+
+  constructor(
+    private store: Store,
+    readonly run: Run,
+    close: () => void,
+  ) {
+    const branch = run.info.parent !== null;
+    const button = h("button", { class: "gl-btn", type: "button", onclick: close }, "Close");
+    const head = branch
+      ? h("div", { class: "gl-h" }, this.title, button)
+      : h("div", { class: "gl-ask" }, h("span", {}, "Asked:"), this.title);
+    const name = branch ? "gl-branch" : "gl-run";
+    this.element = h("div", { class: name, "data-run": run.info.run }, head, this.list, this.end);
+  }
+
+  /** Bring title, end and tokens up to date; `paint` tints a new token. */
+  update(paint: (span: HTMLElement, row: number, run: Run) => void): void {
+    for (let i = this.spans.length; i < this.run.rows.length; i++) paint(this.append(i), this.run.rows[i], this.run);
+    const { store, run } = this;
+    const { parent, question, prompt_text, status } = run.info;
+    say(this.title, parent === null ? oneLine(question || prompt_text, 150) : branchTitle(store, run));
+    say(this.end, endWords(store, run));
+    flag(this.list, "aria-label", `${runName(store, run)}, token by token`);
+    this.element.classList.toggle("gl-running", status === "running" && store.kernel !== "absent");
+  }
+
+  private append(i: number): HTMLElement {
+    const { store, run } = this;
+    const id = store.tokens.get("token", run.rows[i]);
+    const raw = store.text(id);
+    const block = this.block ?? this.newBlock();
+    const span = tokenSpan(store, id);
+    flag(span, "role", "option");
+    flag(span, "aria-selected", false);
+    span.tabIndex = -1;
+    span.dataset.i = String(i);
+    if (i === 0 && run.info.forced !== null) span.classList.add("gl-forced");
+    if (raw.startsWith(" ") || store.special(id)) block.append(h("wbr"));
+    block.append(span);
+    this.spans.push(span);
+    if (endsBlock(++this.blockSize, raw)) this.block = null;
+    else if (raw.includes("\n")) block.append(h("br"));
+    return span;
+  }
+
+  private newBlock(): HTMLElement {
+    const block = h("div", { class: "gl-block", role: "presentation" });
+    this.block = block;
+    this.blockSize = 0;
+    this.list.append(block);
+    const { run, cached_tokens, parent } = this.run.info;
+    if (!this.spans.length && parent !== null) {
+      const title = cached_tokens ? `${count(cached_tokens)} tokens before it came from the cache` : null;
+      const before = textBefore(this.store, { run, token: 0 }, 7);
+      block.append(h("span", { class: "gl-dim", "aria-hidden": true, title }, before));
+    }
+    return block;
+  }
+}
