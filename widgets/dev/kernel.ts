@@ -54,6 +54,10 @@ export class LiveModel {
     if (type === "hello") {
       this.tellState();
       this.tellRows(0, 0);
+    } else if (type === "again") {
+      const at = Math.max(...this.trace.tokens.map((t) => t.end_ms)) + 400;
+      const made = answerRun("B", this.trace.runs.length, at);
+      this.stream({ ...made, runs: [{ ...made.runs[0], parent: run, fork: 0 }] });
     } else if (type === "stop") setTimeout(() => this.finish("stopped"), 150);
     else if (type === "branch") {
       const from = this.trace.runs.find((r) => r.run === run) as RunInfo;

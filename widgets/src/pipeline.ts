@@ -134,7 +134,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
   );
   againButton.addEventListener(
     "click",
-    withRow((at, k) => store.again(at.run, k)),
+    withRow((at, k) => store.again(store.rootOf(at.run), k)),
   );
   drawButton.addEventListener("click", () => {
     seed++;

@@ -63,6 +63,12 @@ export class TraceData {
     return this.byRun.get(at.run)?.rows[at.token];
   }
 
+  /** The answer that a branch, or a branch of a branch, began from. */
+  rootOf(id: number): number {
+    const parent = this.byRun.get(id)?.info.parent;
+    return parent === null || parent === undefined ? id : this.rootOf(parent);
+  }
+
   /** Slots of `top_ids` that occur in the sequence already. */
   seenSlots(row: number): number[] {
     return this.ownedBy(this.seen, row).map((i) => this.seen.get("slot", i));

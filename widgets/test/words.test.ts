@@ -130,3 +130,8 @@ test("settings in words leave out what is off", () => {
   expect(settingsChange(s, { ...s, temperature: 1.2, top_p: 0 })).toBe("temperature 1.20, top‑p off");
   expect(settingsChange(s, s)).toBe("");
 });
+
+test("a branch of a branch goes back to the answer it began from", async () => {
+  const store = await story();
+  expect([0, 1, 2].map((id) => store.rootOf(id))).toEqual([0, 0, 0]);
+});
