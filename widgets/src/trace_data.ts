@@ -125,6 +125,9 @@ export class TraceData {
 
   private describeRuns(header: Header): void {
     for (const info of header.runs) {
+      // parents come first; anything else could send a walk to the root round in circles
+      if (info.parent !== null && !(info.parent < info.run))
+        throw new Error(`run ${info.run} cannot branch from a later run`);
       const known = this.byRun.get(info.run);
       if (!known) this.begin({ info, rows: [], stages: [], seq: header.seq });
       else if (header.seq >= known.seq) Object.assign(known, { info, seq: header.seq });

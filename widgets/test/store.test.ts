@@ -47,6 +47,14 @@ test("rows with a hole before them are refused and asked for again", async () =>
   expect(store.tokens.rows).toBe(0);
 });
 
+test("runs that branch from each other in a circle are refused", async () => {
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  model.chunk(await chunkOf({ runs: [runOf(0, { parent: 0, fork: 0 })] }, 0, 0, 2));
+  await vi.waitFor(() => expect(store.error).toContain("cannot branch from a later run"));
+  expect(store.runs).toHaveLength(0);
+});
+
 test("a broken recording becomes words, and later chunks still count", async () => {
   const model = new FakeModel();
   const store = createStore(model.asModel());
