@@ -127,7 +127,7 @@ class Live:
             Exception: what ended the last run badly.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        for job in list(self._jobs):
+        for job in dict.fromkeys([*self._jobs, self._last] if self._last is not None else []):
             left = None if end is None else max(0.0, end - time.monotonic())
             if not job.done.wait(left):
                 raise TimeoutError(f"still writing after {timeout:g} s; trace.stop() ends it, trace.wait() waits on")
@@ -170,8 +170,9 @@ class Live:
     # ---- pictures -----------------------------------------------------------------------------------------------
 
     def show_in(self, picture: TraceModel) -> None:
-        """Tell this picture from now on."""
+        """Tell this picture from now on. Remembers the model (weakly) while a generator that has it may still live."""
         self._picture = picture
+        self._remember_model()
 
     def give(self, model: Model) -> None:
         """Continue runs with this model from now on."""
@@ -191,8 +192,8 @@ class Live:
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _submit(self, job: Writing) -> None:
-        self._jobs.append(job)
         self._last = job
+        self._jobs.append(job)
         self.tell_state()
         WORKER.submit(job)
 
@@ -201,11 +202,13 @@ class Live:
         """The model that was given, or that of a generator which the recorder knows."""
         if self._given is not None:
             return self._given
-        known = self._found() if self._found is not None else None
-        if known is None and self._trace.recorder is not None:
-            known = next((g.model for g in self.generators()), None)
-            self._found = weakref.ref(known) if known is not None else None
-        return known
+        self._remember_model()
+        return self._found() if self._found is not None else None
+
+    def _remember_model(self) -> None:
+        if self._found is None and self._trace.recorder is not None:
+            model = next((generator.model for generator in self.generators()), None)
+            self._found = weakref.ref(model) if model is not None else None
 
     def _model_now(self) -> Model:
         model = self.model

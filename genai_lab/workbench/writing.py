@@ -95,8 +95,7 @@ class Writing:
             self._end_badly(tracer, error)
         finally:
             self._let_go(fork is not None)
-            self.home.ended(self)
-            self.done.set()
+            self._tell_the_end()
 
     def stop(self) -> None:
         """End as soon as possible: before the next token, or inside the model's run over a long prompt."""
@@ -143,6 +142,14 @@ class Writing:
         prepared = KEPT.prepare(self.model, self.params, self.prefix, self.home.generators())
         by_hand = [] if self.task.token is None else [self.task.token]
         return prepared.generator, np.concatenate([prepared.rest, np.array(by_hand, np.int32)])
+
+    def _tell_the_end(self) -> None:
+        try:
+            self.home.ended(self)
+        except Exception as error:  # a picture that cannot be told must not keep others waiting
+            self.error = self.error or error
+        finally:
+            self.done.set()
 
     def _let_go(self, branch: bool) -> None:
         with self._lock:
@@ -219,7 +226,7 @@ def encode_prompt(model: Model, question: Question) -> NDArray[np.int32]:
     """Token ids of a question, [n], through the chat template if wanted."""
     tokenizer, prompt = tokenizer_of(model), question.prompt
     if question.chat:
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         prompt = tokenizer.apply_chat_template(messages)
     return tokenizer.encode(str(prompt))
 
