@@ -184,7 +184,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
     );
     card.caption(
       "modelled",
-      "What the sliders show, computed on this page from those numbers. Lines such as 13–20 are groups of ranks; beyond 64 they are counted from the histogram, within about 0.4 percentage points.",
+      "What the sliders show, computed on this page from those numbers. Lines such as 13–20 are groups of ranks; beyond 64 they are counted from the histogram, within about 0.2 percentage points.",
     );
     if (row === undefined || !run) {
       say(

@@ -128,7 +128,7 @@ test.each(cases.flatMap(([a, c]) => settings.map(([b, s]) => [`${a}, ${b}`, c, s
     const stages = evaluate(made.step, knobs(more), [penalty], EDGES);
     expect(stages.map((s) => s.name)).toEqual(["raw", PENALTY, "temperature", "top_k", "top_p", "min_p"]);
     stages.forEach((stage, i) => {
-      expect(apart(stage, truth[i], made)).toBeLessThan(0.004);
+      expect(apart(stage, truth[i], made)).toBeLessThan(0.002);
     });
   },
 );
