@@ -17,7 +17,7 @@ from genai_lab.decoding import Chooser, Sequence, StopRule, forward, run_step
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
-from genai_lab.generation.token_input import token_array
+from genai_lab.decoding.token_input import token_array
 from genai_lab.models import DecoderState, Model
 from genai_lab.sampling import RandomStream, build_processors
 from genai_lab.tracing import Tracer, current_tracer
