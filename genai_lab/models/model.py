@@ -8,6 +8,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
+import onnxruntime as ort
+
 from genai_lab.config import Config
 from genai_lab.errors import ArgumentTypeError, ModelFolderError, StateError
 from genai_lab.kvcache import KVLayout
@@ -71,13 +73,14 @@ class Model:
     def describe(self) -> dict[str, Any]:
         """Facts about the model that a trace keeps: name, vocabulary, bytes a token costs in the cache, threads."""
         return {
-            "name": self.config.folder.name,
+            "name": self.session.name or self.config.folder.name,
             "type": self.type,
             "vocab_size": self.vocab_size,
             "context_length": self.config.model.context_length,
             "kv_bytes_per_token": self.kv_layout.bytes_per_token,
             "eos_token_ids": list(self.config.model.eos_token_ids),
             "threads": self.session.threads,
+            "machine": f"{self.session.threads} CPU threads, onnxruntime {ort.__version__}",
         }
 
     def close(self) -> None:

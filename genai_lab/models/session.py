@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,8 @@ class Session:
         self.filename = filename
         self.inputs = _signature(inference.get_inputs(), filename)
         self.outputs = _signature(inference.get_outputs(), filename)
-        self.threads = int(inference.get_session_options().intra_op_num_threads)
+        self.threads = int(inference.get_session_options().intra_op_num_threads) or os.cpu_count() or 1
+        self.name: str = inference.get_modelmeta().custom_metadata_map.get("name", "")[:200]
 
 
 def open_session(config: Config, filename: str) -> Session:
