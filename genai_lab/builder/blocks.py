@@ -155,6 +155,18 @@ def _reciprocal(scales: FloatArray) -> FloatArray:
     return np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
 
 
+def columns_as_floats(weight: Blocks4 | Blocks8, columns: NDArray[np.intp]) -> FloatArray:
+    """Some columns of the weight as float32: [rows, len(columns)]."""
+    block, place = columns // BLOCK_SIZE, columns % BLOCK_SIZE
+    scales = weight.scales[:, block]
+    if isinstance(weight, Blocks8):
+        return scales * (weight.codes[:, block, place].astype(np.float32) - 128)
+    pair = weight.codes[:, block, place // 2]
+    codes = np.where(place % 2 == 0, pair & 0x0F, pair >> 4).astype(np.float32)
+    symmetric = scales * (codes - 8)
+    return symmetric if weight.offsets is None else symmetric + weight.offsets[:, block]
+
+
 def take_rows(weight: Weight, order: NDArray[np.intp]) -> Weight:
     """The weight with its output rows in another order."""
     if isinstance(weight, Dense):

@@ -63,6 +63,10 @@ class Checkpoint:
         """A float vector, such as a norm's weight."""
         return blocks.as_floats(self._tensor(name, (size,)))
 
+    def floats(self, name: str, rows: int, columns: int) -> FloatArray:
+        """The float values of a weight matrix, to look at: [rows, columns]."""
+        return blocks.as_floats(self._tensor(name, (rows, columns)))
+
     def body(self, name: str, rows: int, columns: int) -> Weight:
         """A weight matrix of a layer: [rows, columns]."""
         tensor = self._tensor(name, (rows, columns))

@@ -18,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from genai_lab.builder.blocks import Weight, stack_rows, take_rows
+from genai_lab.builder.blocks import BLOCK_SIZE, Weight, stack_rows, take_rows
 from genai_lab.builder.checkpoint import Checkpoint
 from genai_lab.builder.decoder_shape import DecoderShape
 from genai_lab.builder.layers import Layers
 from genai_lab.builder.onnx_file import MICROSOFT, OnnxWriter
-from genai_lab.builder.options import BuildOptions
+from genai_lab.builder.options import BuildOptions, Precision
 
 MAX_CONTEXT: Final = 1 << 20  # the rotary tables hold 4 * head_size bytes for every position
+LOUD_CHANNELS: Final = 4
 HEAD_SIZE_STEP: Final = 16  # of GroupQueryAttention's rotary kernel on a CPU
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 
@@ -85,7 +86,8 @@ class _LlamaGraph:
 
     def __init__(self, model: Llama, source: Checkpoint, writer: OnnxWriter, options: BuildOptions) -> None:
         self.model, self.shape, self.source, self.writer, self.options = model, model.shape, source, writer, options
-        self.layers = Layers(writer, model.norm_epsilon, options.accuracy_level)
+        loud = () if options.precision is Precision.FP32 else _loud_channels(source, model.shape)
+        self.layers = Layers(writer, model.norm_epsilon, options.accuracy_level, loud)
 
     def write(self) -> None:
         self.declare_inputs_and_outputs()
@@ -104,11 +106,14 @@ class _LlamaGraph:
         if is_last and self.options.prune_lm_head:  # after the last attention no position looks at another
             y, residual = self.layers.take_row(y, "last_position"), self.layers.take_row(residual, "last_position")
         y = self.output_projection(layer, y)
-        x, residual = self.add_and_norm(f"layers.{layer}/ffn_norm", y, residual, f"blk.{layer}.ffn_norm")
+        norm = self.norm_weight(f"blk.{layer}.ffn_norm.weight")
+        x, residual = self.layers.add_and_norm(f"layers.{layer}/ffn_norm", y, residual, norm)
         y = self.mlp(layer, x)
         if is_last:
-            return self.add_and_norm("final_norm", y, residual, "output_norm")
-        return self.add_and_norm(f"layers.{layer + 1}/attn_norm", y, residual, f"blk.{layer + 1}.attn_norm")
+            norm = self.norm_weight("output_norm.weight")
+            return self.layers.add_and_norm("final_norm", y, residual, norm, is_final=True)
+        norm = self.norm_weight(f"blk.{layer + 1}.attn_norm.weight")
+        return self.layers.add_and_norm(f"layers.{layer + 1}/attn_norm", y, residual, norm)
 
     def declare_inputs_and_outputs(self) -> None:
         writer, shape = self.writer, self.shape
@@ -192,15 +197,25 @@ class _LlamaGraph:
     def head(self, x: str) -> None:
         if self.source.has("output.weight"):
             weight = self.source.ends("output.weight", self.shape.vocab_size, self.shape.hidden_size)
-            self.layers.linear("head", x, weight, output="logits")
+            self.layers.head(x, weight, "logits")
         else:
             self.layers.tied_head(x, "logits")
 
-    def add_and_norm(self, name: str, y: str, residual: str, weight: str) -> tuple[str, str]:
-        return self.layers.add_and_norm(name, y, residual, self.norm_weight(f"{weight}.weight"))
-
     def norm_weight(self, name: str) -> NDArray[np.float32]:
         return self.source.vector(name, self.shape.hidden_size)
+
+
+def _loud_channels(source: Checkpoint, shape: DecoderShape) -> list[int]:
+    """The channels of the residual stream that some neuron writes to with the largest weights, in ascending order.
+
+    Nothing is run to find them: in a trained llama a channel is loud because a few neurons of the MLPs make it so.
+    """
+    largest = np.zeros(shape.hidden_size, dtype=np.float32)
+    for layer in range(shape.num_layers):
+        down = source.floats(f"blk.{layer}.ffn_down.weight", shape.hidden_size, shape.intermediate_size)
+        np.maximum(largest, np.abs(down).max(axis=1), out=largest)
+    count = min(LOUD_CHANNELS, shape.hidden_size // BLOCK_SIZE)
+    return sorted(np.argsort(-largest, kind="stable")[:count].tolist())
 
 
 def _halves_apart(weight: Weight, head_size: int) -> Weight:

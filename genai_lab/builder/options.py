@@ -13,7 +13,7 @@ from typing import Final
 
 from genai_lab.errors import ArgumentError
 
-FORMAT_VERSION: Final = 1  # goes up when the same checkpoint and options give other files: caches are keyed by it
+FORMAT_VERSION: Final = 2  # goes up when the same checkpoint and options give other files: caches are keyed by it
 EXECUTION_PROVIDERS: Final = ("cpu",)
 MAX_FILENAME: Final = 200  # bytes; the weights' file adds a suffix
 
@@ -32,7 +32,7 @@ class BuildOptions:
 
     precision: Precision = Precision.INT4
     prune_lm_head: bool = True  # logits of each row's last position only
-    accuracy_level: int = 4  # of MatMulNBits: 4 rounds activations to int8, 1 keeps float32 (slower, nearer)
+    accuracy_level: int = 4  # of MatMulNBits in the layers: 4 rounds their inputs to int8, 0 and 1 keep float32
     filename: str = "model.onnx"
 
 
@@ -56,17 +56,20 @@ def parse_options(
     unknown = sorted(set(extra) - EXTRA_OPTIONS.keys())
     if unknown:
         raise ArgumentError(f"extra_options: unknown {', '.join(unknown)}; allowed are {', '.join(EXTRA_OPTIONS)}.")
+    level = _accuracy_level(extra.get("accuracy_level"))
+    if level != BuildOptions.accuracy_level and precision != Precision.INT4:
+        raise ArgumentError(f"extra_options accuracy_level={level} goes with precision int4 only, not {precision}.")
     return BuildOptions(
         Precision(precision),
         _prune_lm_head(extra.get("prune_lm_head")),
-        _accuracy_level(extra.get("accuracy_level")),
+        level,
         _filename(extra.get("filename")),
     )
 
 
 EXTRA_OPTIONS: Final = {
     "prune_lm_head": "true (default) computes logits for each row's last position only; false for every position",
-    "accuracy_level": "4 (default) rounds activations to int8 in each product; 0 or 1 keeps float32 (much slower)",
+    "accuracy_level": "int4 only: 4 (default) rounds the layers' inputs to int8; 0 or 1 keeps float32 (half the speed)",
     "filename": "name of the ONNX file (default model.onnx)",
 }
 

@@ -4,7 +4,7 @@ Receives a model's name and a precision. Returns the path of a folder that genai
 not load it.
 
     cache/SmolLM2-135M-Instruct.Q4_1.gguf    the weights, unless an installed package has them
-    cache/smollm2-int4-v1/                   the converted folder; the number is the builder's FORMAT_VERSION
+    cache/smollm2-int4-v2/                   the converted folder; the number is the builder's FORMAT_VERSION
 
 Each appears whole or not at all, so processes may race and be killed.
 """
