@@ -16,8 +16,8 @@ MILLISECOND = 1_000_000
 
 
 def describe(ids: Sequence[int]) -> list[tuple[str, bool]]:
-    """Ten words, then made-up ones; id 0 is special."""
-    return [(WORDS[i] if i < len(WORDS) else f" w{i}", i == 0) for i in ids]
+    """Ten words, then made-up ones; id 11 is special."""
+    return [(WORDS[i] if i < len(WORDS) else f" w{i}", i == 11) for i in ids]
 
 
 class ScriptedRun:
@@ -34,7 +34,8 @@ class ScriptedRun:
         self.random = np.random.default_rng(seed)
         self.prior = -2 * np.log1p(np.arange(vocabulary))  # small ids are frequent words
         self.sequence = [1, 2, 3]
-        self.index, self.clock = 0, perf_counter_ns()
+        self.index = 0 if facts.get("forced") is None else 1  # the recorder adds a forced token by itself
+        self.clock = perf_counter_ns()
         known = {"prompt": np.array(self.sequence, np.int32), "settings": settings(), "model": model(vocabulary)}
         self.run = recorder.open_run(**(known | {"describe": describe} | facts))  # type: ignore[arg-type]
 
