@@ -81,7 +81,8 @@ def tree_paths(block: str) -> Iterator[str]:
             parents.append((depth, folder + names[-1]))
 
 
-def bad_blocks(text: str, root: Path) -> Iterator[str]:
+def bad_blocks(text: str, root: Path, home: Path) -> Iterator[str]:
+    """`home` is the document's own folder: a tree starts there or at the project's."""
     for language, block in FENCE.findall(text):
         if language in ("python", "py"):
             try:
@@ -89,8 +90,9 @@ def bad_blocks(text: str, root: Path) -> Iterator[str]:
             except SyntaxError as error:
                 yield f"a Python block does not parse: {error}"
         elif language in ("", "text") and re.match(r"[\w.-]+/(\s|$)", block):
-            missing = (path for path in tree_paths(block) if not any(root.glob(path.rstrip("/"))))
-            yield from (f"the file tree names {path}, which does not exist" for path in missing)
+            for path in tree_paths(block):
+                if not any(any(base.glob(path.rstrip("/"))) for base in (home, root)):
+                    yield f"the file tree names {path}, which does not exist"
 
 
 def unmentioned_rooms(root: Path) -> Iterator[str]:
@@ -109,5 +111,9 @@ def problems(root: Path = ROOT) -> list[str]:
     for document in (path for path in project_files(root) if path.suffix == ".md"):
         text = (root / document).read_text(encoding="utf-8")
         checks = (dead_links(document, text, root), unknown_targets(text, root), missing_paths(text, root))
-        found += [f"{document}: {complaint}" for check in (*checks, bad_blocks(text, root)) for complaint in check]
+        found += [
+            f"{document}: {complaint}"
+            for check in (*checks, bad_blocks(text, root, (root / document).parent))
+            for complaint in check
+        ]
     return found

@@ -40,6 +40,7 @@ def project(tmp_path: Path) -> Path:
         "Makefile": "test: env\n\tpytest\n",
         "README.md": README,
         "ARCHITECTURE.md": "# The rooms\nThere is tracing.\n",
+        "genai_lab/README.md": "```\ntracing/\n  ring.py    from here\n```\n",
         "genai_lab/__init__.py": "import numpy as np\nimport json\n",
         "genai_lab/tracing/__init__.py": "from genai_lab.tracing import ring\n",
         "genai_lab/tracing/ring.py": "def write():\n    import pyarrow\n",
