@@ -16,7 +16,7 @@ ROOT_ARG := $(if $(filter 0,$(shell id -u)),--allow-root)
 QUIET_LAB := --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
 .DEFAULT_GOAL := help
-.PHONY: help env-lab env-dev model lab demo chromium test test-fast check bench bundle notebooks format binder clean clean-all
+.PHONY: help env-lab env-dev model lab demo chromium test test-fast check bench bundle pictures notebooks format binder clean clean-all
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench: env-dev ## measure against onnxruntime-genai, write benchmarks/RESULTS.md
 
 bundle: env-dev ## build the widgets' bundle (needs Node 20 or newer)
 	$(PY) -m tools.frontend
+
+pictures: env-dev chromium ## photograph a real run for the README
+	@$(PY) -m tools.pictures
 
 notebooks: env-dev ## write every .ipynb from its .py source
 	@$(PY) -m tools.notebooks build

@@ -71,6 +71,9 @@ def session_options(config: Config) -> ort.SessionOptions:
     wanted = config.model.decoder.session_options
     options = ort.SessionOptions()
     options.log_severity_level = 3 if wanted.log_severity_level is None else wanted.log_severity_level
+    environment = os.environ.get("OMP_NUM_THREADS", "")
+    if environment.isdigit():  # a container's word about its share of the processor; the config's own number wins
+        options.intra_op_num_threads = int(environment)
     for name in ("intra_op_num_threads", "inter_op_num_threads", "enable_cpu_mem_arena", "enable_mem_pattern"):
         value = getattr(wanted, name)
         if value is not None:
