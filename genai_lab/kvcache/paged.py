@@ -1,0 +1,311 @@
+"""The paged cache: requests share a pool of blocks, full blocks are found again by content.
+
+Receives request numbers and token ids, returns facts (`genai_lab.kvcache.facts`): which blocks, what a store must copy,
+who was evicted, why a prefix ended. It holds no keys and values and knows no model.
+
+The order of calls: `allocate` adopts a cached prefix; each step `reserve_step` takes blocks, the model runs, and
+`commit` makes the tokens part of the sequence or `release` undoes the reservation exactly. A request's table, length
+and reference counts change at commit only.
+
+Beyond the interface first agreed on:
+- `allocate(tokens_now=)` checks for room as `can_allocate` does; by default it only refuses what can never fit, since
+  adopting takes nothing. `admit` is allocate + reserve_step, both or neither.
+- `commit` takes fewer tokens than reserved (drafts that were refused) and gives the surplus blocks back.
+- `Committed.swaps`: a block that became full with content that the pool has already is replaced by that one, so equal
+  prompts that ran side by side end up sharing. A store that keeps content in rows ignores it.
+- `writes_in_place=True` is for stores where a run writes into pool blocks themselves (`VmStore`): there the content of
+  an evicted block cannot come back on release.
+- NOT_COMPUTED_YET is one more reason of a miss: a live request is about to compute the same block.
+- `fork` returns a `Forked`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genai_lab.errors import ArgumentError, StateError
+from genai_lab.kvcache.blocks import BlockPool, Taken
+from genai_lab.kvcache.eviction import Eviction, EvictionPolicy
+from genai_lab.kvcache.facts import (
+    Admission,
+    Allocation,
+    BlockCopy,
+    Committed,
+    CopyOnWrite,
+    Fit,
+    Forked,
+    Freed,
+    PrefixMatch,
+    Receipt,
+    ReservationRequest,
+    Shortage,
+    Tokens,
+)
+from genai_lab.kvcache.growth import cache_full_blocks, let_go, must_copy, new_data, take_over
+from genai_lab.kvcache.invariants import check_cache
+from genai_lab.kvcache.keys import TOKEN_BYTES, Hasher, block_hash, token_bytes
+from genai_lab.kvcache.misses import Miss, MissReason
+from genai_lab.kvcache.picture import paged_snapshot, paged_usage
+from genai_lab.kvcache.prefix import Walk
+from genai_lab.kvcache.snapshots import CacheSnapshot, Usage
+from genai_lab.kvcache.table import RequestTable, blocks_for, find_idle_table, find_table, must_be_new
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A receipt and what it took."""
+
+    receipt: Receipt
+    taken: tuple[Taken, ...]
+    """The copy's target first, then the new blocks."""
+    overwritten: Taken | None
+
+
+class PagedCache:
+    """Block tables over one pool, with prefix sharing, copy-on-write and eviction.
+
+    Args:
+        num_blocks: blocks in the pool.
+        block_size: tokens per block.
+        prefix_caching: full blocks can be found and adopted by later requests.
+        eviction: chooses which cached block is given up; default `LeastRecentlyUsed()`.
+        writes_in_place: a run writes into pool blocks (`VmStore`) rather than into rows of its own (`SlotStore`).
+        hasher: 63-bit hash of a block's content.
+
+    >>> import numpy as np
+    >>> cache = PagedCache(num_blocks=4, block_size=2)
+    >>> prompt = np.array([5, 6, 7], np.int32)
+    >>> cache.allocate(0, prompt).num_cached_tokens
+    0
+    >>> receipt = cache.reserve_step(0, 3)
+    >>> receipt.new_blocks, cache.commit(receipt, prompt).stores
+    ((0, 1), (BlockCopy(block=0, start=0, stop=2),))
+    >>> match = cache.match_prefix(np.array([5, 6, 8], np.int32))
+    >>> match.blocks, match.miss.in_words()
+    ((0,), 'block 1 (from token 2): the last 1 tokens do not fill a block, and only full blocks are kept')
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        prefix_caching: bool = True,
+        eviction: EvictionPolicy | None = None,
+        writes_in_place: bool = False,
+        hasher: Hasher = block_hash,
+    ) -> None:
+        self.pool = BlockPool(num_blocks, block_size, eviction, hasher)
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self.prefix_caching, self.writes_in_place = prefix_caching, writes_in_place
+        self._tables: dict[int, RequestTable] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._next_receipt = 0
+
+    # Questions: nothing changes.
+
+    def match_prefix(self, tokens: Tokens, adapter: str = "", salt: str = "") -> PrefixMatch:
+        """The cached blocks that a prompt would adopt, never its last token, and why there are not more."""
+        data = token_bytes(tokens)
+        return self._match(self._walk(data, adapter, salt), data)
+
+    def can_allocate(self, tokens: Tokens, adapter: str = "", salt: str = "", *, tokens_now: int | None = None) -> Fit:
+        """Whether there is room for all of `tokens`, or for the first `tokens_now` of those not cached."""
+        data = token_bytes(tokens)
+        return self._fit(data, self._walk(data, adapter, salt), tokens_now)
+
+    def block_table(self, request: int) -> tuple[int, ...]:
+        """The request's blocks in order; what is only reserved is not among them."""
+        return tuple(find_table(self._tables, request).blocks)
+
+    def num_tokens(self, request: int) -> int:
+        """Tokens whose keys and values are in the request's blocks."""
+        return find_table(self._tables, request).num_tokens
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """Requests that were allocated and not freed, in that order."""
+        return tuple(self._tables)
+
+    @property
+    def evictions(self) -> tuple[Eviction, ...]:
+        """The last evictions, oldest first."""
+        return tuple(self.pool.prefixes.evictions.recent)
+
+    # A request's life.
+
+    def allocate(
+        self, request: int, tokens: Tokens, adapter: str = "", salt: str = "", step: int = 0, *, tokens_now: int = 0
+    ) -> Allocation | Shortage:
+        """Take a request in and adopt its cached prefix. Blocks for the rest are taken by `reserve_step`.
+
+        Raises:
+            StateError: the request is in already.
+        """
+        must_be_new(self._tables, request)
+        data = token_bytes(tokens)
+        walk = self._walk(data, adapter, salt)
+        fit = self._fit(data, walk, tokens_now)
+        if not fit.fits:
+            return Shortage(fit.needs_blocks, fit.free_blocks)
+        match = self._match(walk, data)
+        for block in walk.blocks:
+            self.pool.hold(block, step, hit=True)
+        cached = match.num_cached_tokens
+        self._tables[request] = RequestTable(
+            request, walk.root, data, list(walk.blocks), list(walk.keys), cached, cached, epoch=self.pool.epoch
+        )
+        size = self.block_size
+        loads = tuple(BlockCopy(block, i * size, (i + 1) * size) for i, block in enumerate(walk.blocks))
+        return Allocation(request, walk.blocks, cached, loads, (), match)
+
+    def admit(self, wanted: ReservationRequest) -> Admission | Shortage:
+        """Take a request in and reserve its first `num_new` tokens that are not cached; both or neither."""
+        w = wanted
+        allocation = self.allocate(w.request, w.tokens, w.adapter, w.salt, w.step, tokens_now=w.num_new)
+        if isinstance(allocation, Shortage):
+            return allocation
+        num_new = min(w.num_new, len(w.tokens) - allocation.num_cached_tokens)
+        receipt = self.reserve_step(w.request, num_new, w.step)
+        assert isinstance(receipt, Receipt)
+        return Admission(allocation, receipt)
+
+    def reserve_step(self, request: int, num_new: int, step: int = 0) -> Receipt | Shortage:
+        """Take the blocks that `num_new` more tokens need. The receipt's copies are due before the run writes.
+
+        Raises:
+            ArgumentError: num_new is not positive.
+            StateError: the request is unknown, or has a reservation that was neither committed nor released.
+        """
+        table = find_idle_table(self._tables, request)
+        if num_new < 1:
+            raise ArgumentError(f"num_new is {num_new} for request {request}; reserve at least 1 token")
+        start, first = table.num_tokens, len(table.blocks)
+        stop = start + num_new
+        fresh = blocks_for(stop, self.block_size) - first
+        copy = must_copy(self.pool, table)
+        overwrite = copy and fresh + 1 > self.pool.num_free and self.pool.ref_counts[table.blocks[-1]] == 1
+        copied = int(copy and not overwrite)
+        if fresh + copied > self.pool.num_free:
+            return Shortage(fresh + copied, self.pool.num_free)
+        overwritten = self.pool.overwrite(table.blocks[-1], request, step) if overwrite else None
+        taken = self.pool.take(fresh + copied, request, step)
+        ids = tuple(one.block for one in taken)
+        receipt = Receipt(
+            id=self._next_receipt,
+            request=request,
+            start=start,
+            stop=stop,
+            first_index=first,
+            new_blocks=ids[copied:],
+            copies=(CopyOnWrite(first - 1, table.blocks[-1], ids[0]),) if copied else (),
+            evicted=tuple(one.eviction for one in (overwritten, *taken) if one and one.eviction),
+        )
+        self._next_receipt += 1
+        self._pending[receipt.id] = _Pending(receipt, taken, overwritten)
+        table.receipt = receipt.id
+        table.step = step
+        return receipt
+
+    def commit(self, receipt: Receipt, tokens: Tokens) -> Committed:
+        """The reserved tokens were run. `tokens`: the sequence up to `receipt.stop`, or less of it (drafts refused).
+
+        Raises:
+            ArgumentError: fewer tokens than before, more than reserved, or others than committed earlier.
+            StateError: the receipt was used already.
+        """
+        table = self._tables[self._find(receipt).receipt.request]
+        length = len(tokens)
+        if not receipt.start < length <= receipt.stop:
+            raise ArgumentError(
+                f"commit got {length} tokens for request {receipt.request}; its receipt is for {receipt.start + 1} to "
+                f"{receipt.stop}, counted from the sequence's first token; release the receipt to commit none"
+            )
+        data = new_data(self.pool, table, tokens) if self.prefix_caching else b""
+        del self._pending[receipt.id]
+        table.receipt, table.num_tokens = None, length
+        take_over(self.pool, table, receipt)
+        return cache_full_blocks(self.pool, table, data)
+
+    def release(self, receipt: Receipt) -> None:
+        """Undo a reservation: blocks, evictions and the free queue's order are as before.
+
+        Raises:
+            StateError: the receipt was used already.
+        """
+        pending = self._find(receipt)
+        del self._pending[receipt.id]
+        self._tables[receipt.request].receipt = None
+        self.pool.put_back(pending.taken, self.writes_in_place)
+        if pending.overwritten is not None:
+            self.pool.restore(pending.overwritten, self.writes_in_place)
+
+    def free(self, request: int, step: int = 0) -> Freed:
+        """The request ended or was preempted. Its full blocks stay findable; the end of its sequence goes first."""
+        table = find_idle_table(self._tables, request)
+        del self._tables[request]
+        if table.tail and table.epoch == self.pool.epoch:
+            self.pool.prefixes.remember_partial(table.last_key, table.tail, request)
+        return let_go(self.pool, table.blocks, step)
+
+    def rewind(self, request: int, length: int, step: int = 0) -> Freed:
+        """Keep the first `length` tokens. Writing on into a block that others can find copies it first."""
+        table = find_idle_table(self._tables, request)
+        return let_go(self.pool, table.cut(length, self.block_size), step)
+
+    def fork(self, source: int, target: int, length: int | None = None, step: int = 0) -> Forked:
+        """`target` goes on from the first `length` tokens of `source` (default: all) and shares their blocks."""
+        must_be_new(self._tables, target)
+        table = find_idle_table(self._tables, source).copy(target)
+        table.cut(table.num_tokens if length is None else length, self.block_size)
+        for block in table.blocks:
+            self.pool.hold(block, step)
+        self._tables[target] = table
+        return Forked(source, target, tuple(table.blocks), table.num_tokens)
+
+    def reset_prefix_cache(self) -> int:
+        """Nothing can be found any more, also not what live requests hold; how many blocks could be found."""
+        return self.pool.clear()
+
+    # Pictures and checks.
+
+    def usage(self) -> Usage:
+        """How full the pool is, without a snapshot."""
+        return paged_usage(self.pool, self._tables.values())
+
+    def snapshot(self) -> CacheSnapshot:
+        """The whole state as values."""
+        return paged_snapshot(self.pool, self._tables.values(), (p.receipt for p in self._pending.values()))
+
+    def check(self) -> list[str]:
+        """What is wrong, in words; empty when nothing is."""
+        return self.pool.check() + check_cache(self.snapshot())
+
+    # Parts of the above.
+
+    def _walk(self, data: bytes, adapter: str, salt: str) -> Walk:
+        limit = max(len(data) // TOKEN_BYTES - 1, 0) // self.block_size if self.prefix_caching else 0
+        return self.pool.prefixes.walk(data, adapter, salt, limit)
+
+    def _match(self, walk: Walk, data: bytes) -> PrefixMatch:
+        if not self.prefix_caching:
+            return PrefixMatch((), 0, Miss(MissReason.NO_CACHE, 0, 0))
+        miss = self.pool.prefixes.explain(walk, data, self._tables.values())
+        return PrefixMatch(walk.blocks, len(walk.blocks) * self.block_size, miss)
+
+    def _fit(self, data: bytes, walk: Walk, tokens_now: int | None) -> Fit:
+        count, cached = len(data) // TOKEN_BYTES, len(walk.blocks) * self.block_size
+        upto = count if tokens_now is None else min(cached + tokens_now, count)
+        needs = blocks_for(upto, self.block_size) - len(walk.blocks)
+        free = self.pool.num_free - sum(self.pool.ref_counts[block] == 0 for block in walk.blocks)
+        never = count > self.num_blocks * self.block_size
+        return Fit(needs, free, cached, needs <= free and not never, never)
+
+    def _find(self, receipt: Receipt) -> _Pending:
+        pending = self._pending.get(receipt.id)
+        if pending is None or pending.receipt != receipt:
+            raise StateError(
+                f"receipt {receipt.id} of request {receipt.request} is not open: it was committed or released already; "
+                f"reserve again"
+            )
+        return pending
