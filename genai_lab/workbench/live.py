@@ -26,12 +26,13 @@ from genai_lab.tracing import Recorder
 from genai_lab.widgets import Abilities, TraceModel
 from genai_lab.workbench.branch_tracer import Fork
 from genai_lab.workbench.worker import WORKER
-from genai_lab.workbench.writing import Question, Writing, check_room
+from genai_lab.workbench.writing import Question, Writing, check_room, facts_of
 
 PAUSE = 1 / 30  # seconds between two messages to the page
 BRANCH_TOKENS = 256  # a branch may be this long at least, whatever the length of the run it leaves
 NO_MODEL = "The model that wrote this is not here any more. Give it: trace.show(model=model)."
 LOADED = "This trace was loaded from a file. To continue it, give it its model: trace.show(model=model)."
+CLOSED = "The model that wrote this was closed. Load it again and give it: trace.show(model=model)."
 FULL = "This recording is full ({:,} tokens). Ask again to begin a new one."
 KNOBS = {
     "temperature": float,
@@ -221,8 +222,11 @@ class Live:
         recorder = self._trace.recorder
         if recorder is None:
             return LOADED
-        if self.model is None:
+        model = self.model
+        if model is None:
             return NO_MODEL
+        if is_closed(model):
+            return CLOSED
         return FULL.format(recorder.counts["tokens"]) if room(recorder) < 1 else ""
 
     def _prefix(self, fork: Fork) -> NDArray[np.int32]:
@@ -256,7 +260,7 @@ class Live:
             run = recorder.open_run(
                 prompt=self._prefix(fork),
                 settings=recorder.runs[fork.run].settings,
-                model=model.describe(),
+                model=facts_of(model),
                 describe=model.token_texts,
                 parent=fork.run,
                 fork=fork.index,
@@ -284,6 +288,14 @@ class Live:
         params.set_search_options(max_length=min(params.options.max_length, longest))
         check_room(prefix, params.options.max_length)
         return params
+
+
+def is_closed(model: Model) -> bool:
+    """Whether a model can no longer run."""
+    try:
+        return model.session is None
+    except StateError:
+        return True
 
 
 def room(recorder: Recorder) -> int:

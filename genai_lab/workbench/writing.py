@@ -199,9 +199,17 @@ class Writing:
         tracer.open_run(
             prompt=prompt,
             settings=asdict(self.params.options) | {"mode": mode.mode.value, "mode_reason": mode.reason},
-            model=self.model.describe(),
+            model=facts_of(self.model),
             describe=self.model.token_texts,
         )
+
+
+def facts_of(model: Model) -> dict[str, Any]:
+    """The facts that a trace keeps about a model; fewer of one that was closed."""
+    try:
+        return model.describe()
+    except StateError:
+        return {"name": model.config.folder.name, "vocab_size": model.vocab_size}
 
 
 def interrupt(generator: Generator, on: bool) -> None:

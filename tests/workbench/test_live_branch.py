@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import genai_lab as og
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.workbench.kept import KEPT
-from genai_lab.workbench.live import NO_MODEL, read_request
-from tests.workbench.live_tools import PATIENCE, Page
+from genai_lab.workbench.live import CLOSED, NO_MODEL, read_request
+from tests.workbench.live_tools import PATIENCE, Held, Page
 from tests.workbench.test_live import QUESTION, plain_tokens
 
 pytestmark = pytest.mark.usefixtures("background")
@@ -125,6 +125,32 @@ def test_without_generator_and_model_nothing_goes_on(tiny_folder: Path, monkeypa
     assert len(trace.runs()) == 1
     with pytest.raises(StateError, match=r"trace\.show\(model=model\)"):
         trace.branch(2, 7)
+
+
+def test_a_closed_model_is_said_to_be_closed(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = og.Model(tiny_folder)
+    trace = asked(own)
+    own.close()
+    page = Page(trace, monkeypatch)
+    page.say(type="again", run=0, settings={})
+    assert (page.state["can"]["branch"], page.state["why"]) == (False, CLOSED)
+    trace.show(model=og.Model(tiny_folder))
+    assert trace.again().wait(PATIENCE).runs()["status"].tolist() == ["done", "done"]
+
+
+def test_a_model_closed_while_a_question_waits_fails_in_words(
+    tiny: og.Model, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, own = Held(monkeypatch), og.Model(tiny_folder)
+    first = og.ask(tiny, QUESTION, max_new_tokens=2)
+    held.wait()
+    second = og.ask(own, QUESTION)
+    own.close()
+    held.let_go()
+    first.wait(PATIENCE)
+    with pytest.raises(StateError, match="closed"):
+        second.wait(PATIENCE)
+    assert second.recording.runs[0].status == "failed"
 
 
 def test_drawing_anew_and_asking_again_use_other_settings(tiny: og.Model) -> None:
