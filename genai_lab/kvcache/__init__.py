@@ -40,6 +40,7 @@ from genai_lab.kvcache.snapshots import (
     RequestSnapshot,
     Usage,
 )
+from genai_lab.kvcache.static import StaticCache
 
 __all__ = [
     "Admission",
@@ -72,6 +73,7 @@ __all__ = [
     "RequestSnapshot",
     "ReservationRequest",
     "Shortage",
+    "StaticCache",
     "Swap",
     "Usage",
     "check_cache",

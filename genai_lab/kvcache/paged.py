@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache.blocks import BlockPool, Taken
 from genai_lab.kvcache.eviction import Eviction, EvictionPolicy
 from genai_lab.kvcache.facts import (
@@ -47,6 +46,7 @@ from genai_lab.kvcache.keys import TOKEN_BYTES, Hasher, block_hash, token_bytes
 from genai_lab.kvcache.misses import Miss, MissReason
 from genai_lab.kvcache.picture import paged_snapshot, paged_usage
 from genai_lab.kvcache.prefix import Walk
+from genai_lab.kvcache.receipts import check_committed, check_num_new, check_open
 from genai_lab.kvcache.snapshots import CacheSnapshot, Usage
 from genai_lab.kvcache.table import RequestTable, blocks_for, find_idle_table, find_table, must_be_new
 
@@ -178,8 +178,7 @@ class PagedCache:
             StateError: the request is unknown, or has a reservation that was neither committed nor released.
         """
         table = find_idle_table(self._tables, request)
-        if num_new < 1:
-            raise ArgumentError(f"num_new is {num_new} for request {request}; reserve at least 1 token")
+        check_num_new(num_new, request)
         start, first = table.num_tokens, len(table.blocks)
         stop = start + num_new
         fresh = blocks_for(stop, self.block_size) - first
@@ -215,15 +214,10 @@ class PagedCache:
             StateError: the receipt was used already.
         """
         table = self._tables[self._find(receipt).receipt.request]
-        length = len(tokens)
-        if not receipt.start < length <= receipt.stop:
-            raise ArgumentError(
-                f"commit got {length} tokens for request {receipt.request}; its receipt is for {receipt.start + 1} to "
-                f"{receipt.stop}, counted from the sequence's first token; release the receipt to commit none"
-            )
+        check_committed(receipt, len(tokens))
         data = new_data(self.pool, table, tokens) if self.prefix_caching else b""
         del self._pending[receipt.id]
-        table.receipt, table.num_tokens = None, length
+        table.receipt, table.num_tokens = None, len(tokens)
         take_over(self.pool, table, receipt)
         return cache_full_blocks(self.pool, table, data)
 
@@ -303,9 +297,6 @@ class PagedCache:
 
     def _find(self, receipt: Receipt) -> _Pending:
         pending = self._pending.get(receipt.id)
-        if pending is None or pending.receipt != receipt:
-            raise StateError(
-                f"receipt {receipt.id} of request {receipt.request} is not open: it was committed or released already; "
-                f"reserve again"
-            )
+        check_open(receipt, pending.receipt if pending else None)
+        assert pending is not None
         return pending

@@ -33,6 +33,35 @@ def paged_snapshot(pool: BlockPool, tables: Collection[RequestTable], receipts: 
     )
 
 
+def static_snapshot(
+    num_blocks: int,
+    block_size: int,
+    tables: Collection[RequestTable],
+    receipts: Iterable[Receipt],
+    free_queue: Sequence[int],
+) -> CacheSnapshot:
+    """The whole state of a static cache as values: every block is its owner's or empty."""
+    owners = owners_of(num_blocks, tables)
+    nothing = (None,) * num_blocks
+    return CacheSnapshot(
+        kind="static",
+        num_blocks=num_blocks,
+        block_size=block_size,
+        states=tuple(BlockState.USED if owner else BlockState.FREE for owner in owners),
+        ref_counts=tuple(map(len, owners)),
+        hashes=nothing,
+        parents=nothing,
+        depths=nothing,
+        tokens_filled=tuple(filled_by(tables, num_blocks, block_size)),
+        computed_by=tuple(owner[0] if owner else None for owner in owners),
+        last_used=(0,) * num_blocks,
+        owners=owners,
+        requests=tuple(table.snapshot() for table in tables),
+        receipts=tuple(map(receipt_snapshot, receipts)),
+        free_queue=tuple(free_queue),
+    )
+
+
 def paged_usage(pool: BlockPool, tables: Collection[RequestTable]) -> Usage:
     """How full the pool is, without a walk over all blocks."""
     used = pool.num_blocks - pool.num_free

@@ -47,11 +47,7 @@ class RequestTable:
 
     def cut(self, length: int, block_size: int) -> list[int]:
         """Keep the first `length` tokens; the blocks that are not needed any more, in order."""
-        if not 0 <= length <= self.num_tokens:
-            raise ArgumentError(
-                f"length is {length}; request {self.request} has {self.num_tokens} tokens, so 0 to {self.num_tokens} "
-                f"is allowed"
-            )
+        check_length(self, length)
         if length == self.num_tokens:
             return []
         full, rest = divmod(length, block_size)
@@ -76,6 +72,15 @@ def blocks_for(num_tokens: int, block_size: int) -> int:
     [0, 1, 1, 2]
     """
     return -(-num_tokens // block_size)
+
+
+def check_length(table: RequestTable, length: int) -> None:
+    """Refuse to keep more tokens than there are."""
+    if not 0 <= length <= table.num_tokens:
+        raise ArgumentError(
+            f"length is {length}; request {table.request} has {table.num_tokens} tokens, so 0 to {table.num_tokens} is "
+            f"allowed"
+        )
 
 
 def find_table(tables: Mapping[int, RequestTable], request: int) -> RequestTable:
