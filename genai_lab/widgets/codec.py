@@ -5,10 +5,7 @@ Receives a `tracing.Recording`. Returns compressed bytes. It knows neither widge
 
 from __future__ import annotations
 
-import json
 import math
-import struct
-import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +15,13 @@ from numpy.typing import NDArray
 
 from genai_lab.tracing import Recording, RunFacts
 from genai_lab.tracing.recording import Columns
+from genai_lab.widgets.compact import on_clock, pack, rounded_counts
 
 FORMAT = "genai_lab.chunk"
 VERSION = 1
 FORBIDDEN_BELOW = -1e37  # a logit below this was forbidden by a processor
 DELTA_STEPS = 1024  # of top_delta, per unit of logit
-CLOCK_STEPS = 16384  # times keep 1/16384 ms (61 ns): finer digits are noise and do not compress
+TEXT_RANKS = 24  # candidates whose text is sent; no picture names those behind
 QUESTION_CHARACTERS = 160
 PROMPT_CHARACTERS = 4000
 TABLES = ("tokens", "changed", "seen", "stages")
@@ -136,7 +134,7 @@ class ChunkEncoder:
         }
 
     def _new_texts(self, recording: Recording) -> Iterable[tuple[int, str, int]]:
-        mentioned = np.union1d(recording.tokens["top_ids"], recording.tokens["token"])
+        mentioned = np.union1d(recording.tokens["top_ids"][:, :TEXT_RANKS], recording.tokens["token"])
         forced = [run.forced for run in recording.runs if run.forced is not None]
         for token in np.union1d(mentioned, np.array(forced, np.int64)).tolist():
             if token not in self._texts and token in recording.texts:
@@ -156,7 +154,7 @@ def token_columns(tokens: Columns) -> Columns:
     with np.errstate(invalid="ignore"):  # a row whose every logit is -inf
         delta = np.nan_to_num((top[:, :1] - top) * DELTA_STEPS, nan=0.0, posinf=65535.0)
     same = ("run", "index", "position", "token", "prob", "rank", "entropy", "final_prob")
-    histogram = ("log_z", "tail_lo", "tail_hi", "tail_count", "tail_seen")
+    tail = ("log_z", "tail_lo", "tail_hi", "tail_seen")
     return {
         **{name: tokens[name] for name in same},
         "top_logit": top[:, 0],
@@ -164,7 +162,8 @@ def token_columns(tokens: Columns) -> Columns:
         "end_ms": on_clock(tokens["end_ms"]),
         "top_ids": tokens["top_ids"],
         "top_delta": np.rint(np.clip(delta, 0, 65535)).astype("<u2"),
-        **{name: tokens[name] for name in histogram},
+        **{name: tokens[name] for name in tail},
+        "tail_count": rounded_counts(tokens["tail_count"]),
     }
 
 
@@ -194,11 +193,6 @@ def changed_columns(changed: Columns, highest: NDArray[np.float32], sent: int) -
     logit, row = changed["logit"], changed["row"]
     delta = np.where(logit < FORBIDDEN_BELOW, np.float32(np.inf), highest[row] - logit).astype("<f4")
     return {"row": (row + sent).astype("<u4"), "id": changed["id"], "by": changed["by"], "delta": delta}
-
-
-def on_clock(ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Milliseconds rounded to the clock's steps."""
-    return np.rint(ms * CLOCK_STEPS) / CLOCK_STEPS
 
 
 def describe_run(run: RunFacts, texts: dict[int, tuple[str, bool]], running: bool) -> dict[str, Any]:
@@ -251,19 +245,3 @@ def machine_words(recording: Recording) -> str:
     threads, version = recording.model.get("threads"), recording.model.get("onnxruntime")
     words = [f"{threads} CPU thread{'' if threads == 1 else 's'}"] if threads else []
     return ", ".join([*words, f"onnxruntime {version}"] if version else words)
-
-
-def pack(header: dict[str, Any], columns: Columns, level: int) -> bytes:
-    """Header and columns as one compressed chunk."""
-    described: list[dict[str, Any]] = []
-    body = bytearray()
-    for name, column in columns.items():
-        little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
-        body += b"\0" * (-len(body) % 8)
-        place = {"shape": list(little.shape), "offset": len(body)}
-        described.append({"name": name, "dtype": little.dtype.str[1:]} | place)
-        body += little.tobytes()
-    words = json.dumps(header | {"columns": described}, ensure_ascii=False, separators=(",", ":"))
-    text = words.encode("utf-8", "replace")  # half a surrogate pair, from a damaged file, becomes a question mark
-    padding = b"\0" * (-(4 + len(text)) % 8)
-    return zlib.compress(struct.pack("<I", len(text)) + text + padding + body, level)

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from genai_lab.tracing import Recorder
 from genai_lab.widgets.codec import ChunkEncoder, encode_recording
+from genai_lab.widgets.compact import rounded_counts
 from tests.widgets.chunks import Reader, decode
 from tests.widgets.recorded import WORDS, ScriptedRun
 
@@ -24,7 +27,7 @@ def test_columns_are_what_was_recorded() -> None:
     recording = recorded().snapshot()
     header, columns = decode(encode_recording(recording))
     tokens = recording.tokens
-    for name in ("run", "index", "position", "token", "prob", "rank", "entropy", "log_z", "tail_count", "tail_seen"):
+    for name in ("run", "index", "position", "token", "prob", "rank", "entropy", "log_z", "tail_seen"):
         np.testing.assert_array_equal(columns[f"tokens.{name}"], tokens[name])
     np.testing.assert_array_equal(columns["tokens.top_ids"], tokens["top_ids"])
     np.testing.assert_array_equal(columns["tokens.top_logit"], tokens["top_logits"][:, 0])
@@ -58,6 +61,30 @@ def test_columns_are_what_was_recorded() -> None:
     }
 
 
+@given(arrays(np.uint32, (3, 128), elements=st.integers(0, 3000)))
+def test_rounded_histograms_nearly_keep_their_sums(count: NDArray[np.uint32]) -> None:
+    rounded = rounded_counts(count)
+    small = (count < 16).all(axis=1)
+    np.testing.assert_array_equal(rounded[small], count[small])
+    np.testing.assert_array_equal(rounded[count == 0], 0)
+    off = np.abs(np.cumsum(rounded, axis=1, dtype=np.int64) - np.cumsum(count, axis=1, dtype=np.int64))
+    assert (off <= np.maximum.accumulate(count, axis=1) // 8).all()
+
+
+def test_rounding_the_histogram_does_not_show_at_any_temperature() -> None:
+    tokens = recorded(20, vocabulary=49_152).snapshot().tokens
+    lo, hi = tokens["tail_lo"].astype(float)[:, None], tokens["tail_hi"].astype(float)[:, None]
+    centre = lo + (np.arange(128) + 0.5) * (hi - lo) / 128
+    top = tokens["top_logits"].astype(float)
+    for temperature, bound in ((0.5, 1e-4), (1.0, 1e-4), (2.0, 5e-4)):
+        weight = np.exp(-centre / temperature)
+        exact, rounded = (
+            (n * weight).sum(axis=1) for n in (tokens["tail_count"], rounded_counts(tokens["tail_count"]))
+        )
+        whole = exact + np.exp((top - top[:, :1]) / temperature).sum(axis=1)
+        assert (np.abs(rounded - exact) / whole).max() < bound
+
+
 def test_changes_are_deltas_from_the_highest_raw_logit_and_forbidden_is_infinite() -> None:
     recording = recorded(20, vocabulary=100).snapshot()
     _, columns = decode(encode_recording(recording))
@@ -84,7 +111,7 @@ def test_header_describes_runs_and_texts() -> None:
     assert (branch["status"], branch["question"]) == ("running", "why?")
     assert header["origin"]["machine"] == "2 CPU threads"
     texts = {token: text for token, text, _ in header["texts"]}
-    assert set(texts) >= set(columns["tokens.top_ids"].flatten().tolist())
+    assert set(texts) >= set(columns["tokens.top_ids"][:, :20].flatten().tolist())
     assert texts[5] == WORDS[5]  # as it is: whoever shows it makes text of it
 
 
