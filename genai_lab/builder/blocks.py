@@ -90,7 +90,9 @@ def as_floats(tensor: GgufTensor) -> FloatArray:
         names = ", ".join(kind.name for kind in READABLE_TYPES)
         raise ModelFolderError(f"tensor {tensor.name!r} has the type {tensor.type.name}; these are read: {names}.")
     rows = tensor.data.reshape(tensor.shape[0], -1) if len(tensor.shape) > 1 else tensor.data
-    return np.ascontiguousarray(ggml_dequantize(rows, tensor.type), dtype=np.float32).reshape(tensor.shape)
+    with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it in words
+        values = np.ascontiguousarray(ggml_dequantize(rows, tensor.type), dtype=np.float32)
+    return _finite(tensor, values).reshape(tensor.shape)
 
 
 def as_blocks4(tensor: GgufTensor) -> Blocks4:
@@ -98,11 +100,11 @@ def as_blocks4(tensor: GgufTensor) -> Blocks4:
     rows = tensor.shape[0]
     if tensor.type == GgmlType.Q4_1:
         block = tensor.data.reshape(rows, -1, 20)
-        scales, minima = _halves(block[..., 0:2]), _halves(block[..., 2:4])
+        scales, minima = _halves(tensor, block[..., 0:2]), _halves(tensor, block[..., 2:4])
         return Blocks4(_neighbours_together(block[..., 4:]), scales, minima + 8 * scales)
     if tensor.type == GgmlType.Q4_0:
         block = tensor.data.reshape(rows, -1, 18)
-        return Blocks4(_neighbours_together(block[..., 2:]), _halves(block[..., 0:2]), None)
+        return Blocks4(_neighbours_together(block[..., 2:]), _halves(tensor, block[..., 0:2]), None)
     return _round_to_4_bits(_in_blocks(tensor))
 
 
@@ -111,16 +113,24 @@ def as_blocks8(tensor: GgufTensor) -> Blocks8:
     if tensor.type == GgmlType.Q8_0:
         block = tensor.data.reshape(tensor.shape[0], -1, 34)
         codes = block[..., 2:] ^ np.uint8(0x80)  # adding 128 to a signed byte turns its highest bit
-        return Blocks8(codes, _halves(block[..., 0:2]))
+        return Blocks8(codes, _halves(tensor, block[..., 0:2]))
     values = _in_blocks(tensor)  # [rows, blocks, 32]
     scales = np.abs(values).max(axis=-1) / np.float32(127)
     codes = np.rint(values * _reciprocal(scales)[..., None]) + 128
     return Blocks8(codes.astype(np.uint8), scales)
 
 
-def _halves(raw: NDArray[np.uint8]) -> FloatArray:
+def _halves(tensor: GgufTensor, raw: NDArray[np.uint8]) -> FloatArray:
     """Float16 pairs of bytes [..., 2] as float32 [...]."""
-    return np.ascontiguousarray(raw).view("<f2")[..., 0].astype(np.float32)
+    return _finite(tensor, np.ascontiguousarray(raw).view("<f2")[..., 0].astype(np.float32))
+
+
+def _finite(tensor: GgufTensor, values: FloatArray) -> FloatArray:
+    if not np.isfinite(values).all():
+        raise ModelFolderError(
+            f"tensor {tensor.name!r} holds values that are not numbers. The file is broken: fetch it again."
+        )
+    return values
 
 
 def _neighbours_together(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
