@@ -25,6 +25,7 @@ STYLE = (
     "body{margin:0;padding:20px 16px;background:#f3f4f6;color:#1b1f24;font:14px/1.5 system-ui,sans-serif}"
     "@media(prefers-color-scheme:dark){body{background:#0e1115;color:#e6e9ed}}"
     ".genai-lab-slot{max-width:992px;margin:0 auto 20px}"
+    "th,td{padding:1px 14px 1px 0}"
 )
 
 

@@ -7,6 +7,7 @@ Every text of a model or a file is escaped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 import numpy as np
@@ -21,14 +22,12 @@ MAX_RUNS = 4
 DOUBTFUL = 6  # tokens whose alternatives are listed
 ALTERNATIVES = 5
 MAX_QUESTION = 300
-HUE = "86,160,230"  # the probability tint, readable under black and under white text
+HUE = "#56a0e6"  # the probability tint; half opaque it is readable under black and under white text
+BAR_PIXELS = 80
 
 BOX = "max-width:60em;line-height:1.5"
 ANSWER = "font-size:17px;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:4px 0 8px"
 SMALL = "font-size:12px;opacity:.75;margin:4px 0"
-CELL = "padding:1px 12px 1px 0;text-align:left"
-NUMBER = "padding:1px 12px 1px 0;text-align:right;white-space:nowrap"
-BAR_PIXELS = 80
 
 
 def still_picture(recording: Recording, kind: str = "all") -> str:
@@ -46,7 +45,7 @@ def answers(recording: Recording) -> str:
     shown = [answer(recording, run) for run in recording.runs[:MAX_RUNS]]
     if len(recording.runs) > MAX_RUNS:
         shown.append(f'<p style="{SMALL}">and {plural(len(recording.runs) - MAX_RUNS, "answer")} more</p>')
-    key = "The bluer a token and the thicker its line, the likelier the model found it."
+    key = "The bluer a token, the likelier the model found it."
     return "".join(shown) + f'<p style="{SMALL}">{key}</p>' + doubts(recording)
 
 
@@ -57,33 +56,29 @@ def answer(recording: Recording, run: RunFacts) -> str:
         title = escape(printable(question_of(run, recording.texts)[:MAX_QUESTION])) or f"Run {run.run}"
     else:
         title = f"Branch of answer {run.parent} at token {(run.fork or 0) + 1}"
-    spans = "".join(token_span(recording, row) for row in rows[:MAX_TOKENS].tolist())
+    words = "".join(tinted(recording, row) for row in rows[:MAX_TOKENS].tolist())
     more = f" … and {plural(len(rows) - MAX_TOKENS, 'token')} more" if len(rows) > MAX_TOKENS else ""
     failed = f'<p style="{SMALL}">{escape(run.error)}</p>' if run.error else ""
-    return f'<p style="margin:8px 0 0"><b>{title}</b></p><p style="{ANSWER}">{spans}{more}</p>{failed}'
+    return f'<p style="margin:8px 0 0"><b>{title}</b></p><p style="{ANSWER}">{words}{more}</p>{failed}'
 
 
-def token_span(recording: Recording, row: int) -> str:
-    """A token: tint and line thickness say its probability."""
-    prob = float(np.nan_to_num(recording.tokens["prob"][row]))
-    tint, line = f"rgba({HUE},{0.5 * prob:.2f})", f"{1 + round(2 * prob)}px solid rgba({HUE},.9)"
+def tinted(recording: Recording, row: int) -> str:
+    """A token, underlined to show where it ends, tinted by its probability."""
+    opacity = round(128 * float(np.nan_to_num(recording.tokens["prob"][row])))
     text = escape(text_of(recording, int(recording.tokens["token"][row])))
-    return f'<span style="background-color:{tint};border-bottom:{line}">{text}</span>'
+    return f'<u style="background:{HUE}{opacity:02x}">{text}</u>'
 
 
 def doubts(recording: Recording) -> str:
     """The tokens where the model hesitated most, with what else it might have said."""
     tokens = recording.tokens
     rows = np.argsort(-tokens["entropy"], kind="stable")[:DOUBTFUL].tolist()
-    lines = "".join(doubt(recording, row) for row in sorted(rows))
-    head = f'<th style="{NUMBER}">token</th><th style="{CELL}">said</th><th style="{CELL}">could have said</th>'
-    return (
-        f"<details><summary>What else could it have said? The {plural(len(rows), 'token')} where it hesitated most"
-        f"</summary><table><tr>{head}</tr>{lines}</table></details>"
-    )
+    lines = [doubt(recording, row) for row in sorted(rows)]
+    title = f"What else could it have said? The {plural(len(rows), 'token')} where it hesitated most"
+    return table(title, ["token", "said", "could have said"], lines, words=(1, 2))
 
 
-def doubt(recording: Recording, row: int) -> str:
+def doubt(recording: Recording, row: int) -> list[str]:
     """One line of that table."""
     tokens = recording.tokens
     ids, logits = tokens["top_ids"][row], tokens["top_logits"][row].astype(np.float64)
@@ -91,8 +86,7 @@ def doubt(recording: Recording, row: int) -> str:
     others = [(int(i), p) for i, p in zip(ids, probs, strict=True) if i != tokens["token"][row] and p > 0]
     listed = ", ".join(f"{quoted(recording, token)} {percent(p)}" for token, p in others[:ALTERNATIVES])
     said = f"{quoted(recording, int(tokens['token'][row]))} {percent(float(tokens['prob'][row]))}"
-    cells = f'<td style="{CELL};white-space:nowrap">{said}</td><td style="{CELL}">{listed}</td>'
-    return f'<tr><td style="{NUMBER}">{int(tokens["index"][row]) + 1}</td>{cells}</tr>'
+    return [f"{int(tokens['index'][row]) + 1}", said, listed]
 
 
 def pipeline(recording: Recording) -> str:
@@ -101,21 +95,15 @@ def pipeline(recording: Recording) -> str:
     if not len(tokens["token"]):
         return ""
     row = int(np.argmax(np.nan_to_num(tokens["entropy"], nan=-1)))
-    frame = candidate_frame(recording, row).head(DOUBTFUL + 2)
-    columns = {"prob": "the model's own", "temperature": "after temperature", "top_k": "top-k", "top_p": "top-p"}
+    columns = {"prob": "raw", "temperature": "after temperature", "top_k": "top-k", "top_p": "top-p"}
     columns["min_p"] = "min-p"
-    head = "".join(f'<th style="{NUMBER}">{words}</th>' for words in columns.values())
     lines = []
-    for _, candidate in frame.iterrows():
+    for _, candidate in candidate_frame(recording, row).head(DOUBTFUL + 2).iterrows():
         name = quoted(recording, int(candidate["token"]))
-        cells = "".join(f'<td style="{NUMBER}">{share(float(candidate[column]))}</td>' for column in columns)
-        bold = f"<b>{name}</b>" if candidate["chosen"] else name
-        lines.append(f'<tr><td style="{CELL}">{bold}</td>{cells}</tr>')
-    place = int(tokens["index"][row]) + 1
-    return (
-        f"<details><summary>How token {place} was picked: candidates after each setting</summary>"
-        f'<table><tr><th style="{CELL}">candidate</th>{head}</tr>{"".join(lines)}</table></details>'
-    )
+        shares = [share(float(candidate[column])) for column in columns]
+        lines.append([f"<b>{name}</b>" if candidate["chosen"] else name, *shares])
+    title = f"How token {int(tokens['index'][row]) + 1} was picked: candidates after each setting"
+    return table(title, ["candidate", *columns.values()], lines, words=(0,))
 
 
 def share(prob: float) -> str:
@@ -132,20 +120,26 @@ def stage_times(recording: Recording) -> str:
     lines = []
     for number, name in enumerate(recording.stage_names):
         took = stages["dur_ms"][stages["stage"] == number]
-        if not took.size:
-            continue
-        whole = float(took.sum())
-        median, part = milliseconds(float(np.median(took))), percent(whole / total)
-        numbers = (milliseconds(whole), f"{took.size:,}", median, part)
-        cells = "".join(f'<td style="{NUMBER}">{value}</td>' for value in numbers)
-        size = f"width:{round(BAR_PIXELS * whole / total)}px;height:9px"
-        bar = f'<td><div style="background-color:rgba({HUE},.9);{size}"></div></td>'
-        lines.append(f'<tr><td style="{CELL}">{escape(name)}</td>{cells}{bar}</tr>')
-    head = "".join(f'<th style="{NUMBER}">{words}</th>' for words in ("in all", "times", "median", "share"))
-    return (
-        f"<details><summary>Where the time went: {milliseconds(total)} in {plural(len(lines), 'stage')}</summary>"
-        f'<table><tr><th style="{CELL}">stage</th>{head}<th></th></tr>{"".join(lines)}</table></details>'
-    )
+        if took.size:
+            whole = float(took.sum())
+            median, width = milliseconds(float(np.median(took))), round(BAR_PIXELS * whole / total)
+            bar = f'<div style="background:{HUE};width:{width}px;height:9px"></div>'
+            numbers = [milliseconds(whole), f"{took.size:,}", median, percent(whole / total)]
+            lines.append([escape(printable(name)), *numbers, bar])
+    title = f"Where the time went: {milliseconds(total)} in {plural(len(lines), 'stage')}"
+    return table(title, ["stage", "in all", "times", "median", "share", ""], lines, words=(0, 5))
+
+
+def table(title: str, head: Sequence[str], lines: Sequence[Sequence[str]], words: Sequence[int]) -> str:
+    """A folded table of ready HTML; the columns in `words` begin at the left, numbers end at the right."""
+    sides = ["left" if column in words else "right" for column in range(len(head))]
+    rows = [cells("th", head, sides), *(cells("td", line, sides) for line in lines)]
+    return f"<details><summary>{title}</summary><table>{''.join(rows)}</table></details>"
+
+
+def cells(tag: str, line: Sequence[str], sides: Sequence[str]) -> str:
+    made = (f'<{tag} align="{side}">{cell}</{tag}>' for cell, side in zip(line, sides, strict=True))
+    return f"<tr>{''.join(made)}</tr>"
 
 
 def text_of(recording: Recording, token: int) -> str:
