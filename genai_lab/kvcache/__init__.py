@@ -32,6 +32,7 @@ from genai_lab.kvcache.invariants import check_cache, raise_if_broken
 from genai_lab.kvcache.layout import KVLayout
 from genai_lab.kvcache.misses import Miss, MissReason
 from genai_lab.kvcache.paged import PagedCache
+from genai_lab.kvcache.slots import SlotStore
 from genai_lab.kvcache.snapshots import (
     BlockSnapshot,
     BlockState,
@@ -41,6 +42,8 @@ from genai_lab.kvcache.snapshots import (
     Usage,
 )
 from genai_lab.kvcache.static import StaticCache
+from genai_lab.kvcache.stores import RowStore
+from genai_lab.kvcache.vm import VmStore
 
 __all__ = [
     "Admission",
@@ -72,10 +75,13 @@ __all__ = [
     "ReceiptSnapshot",
     "RequestSnapshot",
     "ReservationRequest",
+    "RowStore",
     "Shortage",
+    "SlotStore",
     "StaticCache",
     "Swap",
     "Usage",
+    "VmStore",
     "check_cache",
     "memory_limit_bytes",
     "raise_if_broken",

@@ -133,7 +133,9 @@ class Committed:
     stores: tuple[BlockCopy, ...]
     newly_cached: int
     """Blocks that others can find from now on."""
-    swaps: tuple[Swap, ...] = ()
+    swaps: tuple[Swap, ...]
+    num_tokens: int
+    """Of the whole sequence now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def cache_full_blocks(pool: BlockPool, table: RequestTable, data: bytes) -> Comm
             swaps.append(Swap(index, block, table.blocks[index]))
         table.keys.append(key)
     table.tail = data[(len(table.keys) - first) * size :]
-    return Committed(tuple(stores), len(stores), tuple(swaps))
+    return Committed(tuple(stores), len(stores), tuple(swaps), table.num_tokens)
 
 
 def let_go(pool: BlockPool, blocks: Sequence[int], step: int) -> Freed:

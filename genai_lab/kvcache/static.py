@@ -115,7 +115,7 @@ class StaticCache:
         check_committed(receipt, len(tokens))
         table = self._tables[self._receipts.pop(receipt.id).request]
         table.receipt, table.num_tokens = None, len(tokens)
-        return Committed((), 0)
+        return Committed((), 0, (), len(tokens))
 
     def release(self, receipt: Receipt) -> None:
         """Undo a reservation."""

@@ -1,0 +1,104 @@
+"""What every store of keys and values offers, whatever is under it: rows that a model run binds, and a pool of blocks.
+
+A store acts on a manager's answers, in this order for each request in row `row`:
+`load(row, allocation.loads)` once; then each step `reserve(row, receipt)`, the run, and `commit(row, committed)` or
+`release(row, receipt)`; `rewind`, `copy_row` (fork), `move_row` (another row number) in between; at the end
+`clear(row)`. It decides nothing and knows no requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from genai_lab.errors import ArgumentError
+from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
+from genai_lab.kvcache.layout import KVLayout
+
+
+class RowStore(Protocol):
+    """Keys and values of `rows` sequences, and the blocks that they share."""
+
+    layout: KVLayout
+    rows: int
+    capacity: int
+    num_blocks: int
+    block_size: int
+    writes_in_place: bool
+    """A run writes into pool blocks themselves; give the same to `PagedCache`."""
+
+    @property
+    def slab(self) -> NDArray[Any]:
+        """[layers, 2, rows, kv_heads, capacity, head_dim]; a row range of one layer's keys or values is contiguous."""
+        ...
+
+    def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
+        """Bring adopted blocks into the row."""
+        ...
+
+    def reserve(self, row: int, receipt: Receipt) -> None:
+        """Make the row writable at the receipt's positions; due before the run."""
+        ...
+
+    def commit(self, row: int, committed: Committed) -> None:
+        """Put what became findable into the pool."""
+        ...
+
+    def release(self, row: int, receipt: Receipt) -> None:
+        """Undo `reserve`."""
+        ...
+
+    def rewind(self, row: int, tokens: int) -> None:
+        """The row goes on from its first `tokens` tokens."""
+        ...
+
+    def copy_row(self, source: int, target: int, tokens: int) -> None:
+        """`target` becomes the first `tokens` tokens of `source`."""
+        ...
+
+    def move_row(self, source: int, target: int, tokens: int) -> None:
+        """The sequence in row `source` goes on in the empty row `target`."""
+        ...
+
+    def clear(self, row: int) -> None:
+        """The row is empty."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+def bytes_needed(layout: KVLayout, rows: int, capacity: int, num_blocks: int, block_size: int) -> tuple[int, int]:
+    """Bytes of the rows and of the pool.
+
+    >>> bytes_needed(KVLayout(2, 1, 8, "float32"), rows=2, capacity=32, num_blocks=4, block_size=16)
+    (8192, 8192)
+    """
+    return layout.bytes_per_token * rows * capacity, layout.bytes_per_token * num_blocks * block_size
+
+
+def check_sizes(rows: int, capacity: int, num_blocks: int, block_size: int) -> None:
+    """Refuse an empty store."""
+    if min(rows, capacity, num_blocks, block_size) < 1:
+        raise ArgumentError(
+            f"a store needs at least one row, token and block, got rows={rows}, capacity={capacity}, "
+            f"num_blocks={num_blocks}, block_size={block_size}"
+        )
+
+
+def check_row(row: int, rows: int) -> None:
+    """Refuse a row that is not there (a negative one too: it would be another one's)."""
+    if not 0 <= row < rows:
+        raise ArgumentError(f"row is {row}; the store has rows 0 to {rows - 1}")
+
+
+def check_range(start: int, stop: int, capacity: int) -> None:
+    """Refuse positions that a row does not have."""
+    if not 0 <= start <= stop <= capacity:
+        raise ArgumentError(
+            f"positions {start} to {stop - 1} are not in a row of {capacity} tokens; "
+            f"make the store with a larger capacity"
+        )

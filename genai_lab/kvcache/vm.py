@@ -1,0 +1,278 @@
+"""The truly paged store, Linux only: the physical pages of pool blocks are mapped into the rows.
+
+A model run sees ordinary contiguous rows, and a prefix that eight rows share lies in memory once. Nothing is copied but
+a shared block that somebody is about to write into. The pool is a file in memory, [layers, 2, kv_heads, num_blocks,
+block_size, head_dim]: neighbours in the pool that are neighbours in a row are one mapping. The kernel allows a process
+a limited number of mappings; a store knows its share and refuses before it is exceeded.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.errors import ArgumentError, CapacityError, StateError
+from genai_lab.kvcache import pages
+from genai_lab.kvcache.contiguous import check_fits
+from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
+from genai_lab.kvcache.layout import KVLayout
+from genai_lab.kvcache.stores import bytes_needed, check_range, check_row, check_sizes
+from genai_lab.kvcache.table import blocks_for
+
+SPARE_MAPPINGS = 2_000  # left to the rest of the process: libraries, threads, other arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a store can be used here, and why not."""
+
+    available: bool
+    reason: str
+
+
+class VmStore:
+    """Rows whose pages are the pool's.
+
+    Args:
+        layout: what one token needs.
+        rows: sequences that can run at a time.
+        capacity: tokens per row, a multiple of `block_size`.
+        num_blocks: blocks in the pool.
+        block_size: tokens per block; a block of one head must fill whole pages (16 x 64 x float32 = 4096 bytes).
+        max_mappings: mappings that the store may use; default what the system leaves.
+
+    Raises:
+        ArgumentError: a block does not fill whole pages, or the system has no way to map them.
+        CapacityError: the pool can never fit into this machine's memory; nothing was taken.
+    """
+
+    writes_in_place = True
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        rows: int,
+        capacity: int,
+        num_blocks: int,
+        block_size: int,
+        *,
+        max_mappings: int | None = None,
+    ) -> None:
+        check_sizes(rows, capacity, num_blocks, block_size)
+        availability = self.is_available(layout, block_size)
+        if not availability.available:
+            raise ArgumentError(f"{availability.reason}; use kv_backend='slots'")
+        if capacity % block_size:
+            raise ArgumentError(f"capacity is {capacity}; it must be a multiple of block_size = {block_size}")
+        self.layout, self.rows, self.capacity = layout, rows, capacity
+        self.num_blocks, self.block_size = num_blocks, block_size
+        rows_bytes, self.nbytes = bytes_needed(layout, rows, capacity, num_blocks, block_size)
+        check_fits(self.nbytes, num_blocks, block_size)
+        spare = pages.mapping_limit() - pages.mappings_now() - SPARE_MAPPINGS
+        self.max_mappings = spare if max_mappings is None else max_mappings
+        self._piece = self.nbytes // (layout.num_layers * 2 * layout.num_kv_heads * num_blocks)  # a block of one head
+        self._file = pages.memory_file(self.nbytes)
+        self._close_file = weakref.finalize(self, os.close, self._file)
+        self._range: pages.AddressRange | None = pages.AddressRange(rows_bytes)
+        self._slab: NDArray[Any] | None = self._range.array(
+            (layout.num_layers, 2, *layout.row_shape(rows, capacity)), layout.numpy_dtype
+        )
+        self._pool: NDArray[Any] | None = self._pool_array()
+        self._tables: list[list[int]] = [[] for _ in range(rows)]
+        self._pieces = [0] * rows
+
+    @staticmethod
+    def is_available(layout: KVLayout | None = None, block_size: int | None = None) -> Availability:
+        """Whether this system, and with arguments this layout, can be paged; the reason when not."""
+        reason = pages.unavailable_reason()
+        if reason is None and layout is not None and block_size is not None:
+            piece = block_size * layout.head_dim * np.dtype(layout.dtype).itemsize
+            if piece % pages.page_size():
+                reason = (
+                    f"a block of one head has {block_size} x {layout.head_dim} x {layout.dtype} = {piece:,} bytes, "
+                    f"which is not a multiple of the page size {pages.page_size():,}"
+                )
+        return Availability(reason is None, reason or "pages can be mapped")
+
+    @property
+    def slab(self) -> NDArray[Any]:
+        """[layers, 2, rows, kv_heads, capacity, head_dim]."""
+        return _open(self._slab)
+
+    @property
+    def pool(self) -> NDArray[Any]:
+        """[num_blocks, layers, 2, kv_heads, block_size, head_dim], a view of the same pages."""
+        return np.moveaxis(_open(self._pool), 3, 0)
+
+    def block_table(self, row: int) -> tuple[int, ...]:
+        """The blocks mapped into a row."""
+        check_row(row, self.rows)
+        return tuple(self._tables[row])
+
+    @property
+    def num_mappings(self) -> int:
+        """An upper bound of the mappings that the rows take now."""
+        return 2 + sum(map(self._cost, self._pieces))  # the pool, and what stands before the first row
+
+    def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
+        """Map adopted blocks into the row."""
+        self._set_blocks(row, {copy.start // self.block_size: copy.block for copy in copies})
+
+    def map_block(self, row: int, index: int, block: int) -> None:
+        """Block `index` of the row is the pool's `block`."""
+        self._set_blocks(row, {index: block})
+
+    def reserve(self, row: int, receipt: Receipt) -> None:
+        """Map the new blocks, and copies of shared ones, to where the run will write."""
+        check_range(receipt.start, receipt.stop, self.capacity)
+        wanted = dict(enumerate(receipt.new_blocks, receipt.first_index))
+        wanted |= {copy.index: copy.target for copy in receipt.copies}
+        self._set_blocks(row, wanted)
+        for copy in receipt.copies:
+            self.copy_block(copy.source, copy.target)
+
+    def commit(self, row: int, committed: Committed) -> None:
+        """The pool has everything already; equal blocks give way, and surplus ones go."""
+        self._set_blocks(row, {swap.index: swap.new for swap in committed.swaps})
+        self.rewind(row, committed.num_tokens)
+
+    def release(self, row: int, receipt: Receipt) -> None:
+        """Unmap the new blocks; a copied block is the shared one again."""
+        self._set_blocks(row, {copy.index: copy.source for copy in receipt.copies})
+        self._cut(row, receipt.first_index)
+
+    def rewind(self, row: int, tokens: int) -> None:
+        """Unmap blocks beyond the first `tokens` tokens."""
+        self._cut(row, blocks_for(tokens, self.block_size))
+
+    def copy_row(self, source: int, target: int, tokens: int) -> None:
+        """Map the blocks of `source` into `target` too; nothing is copied."""
+        check_row(source, self.rows)
+        blocks = self._tables[source][: blocks_for(tokens, self.block_size)]
+        check_range(0, tokens, len(blocks) * self.block_size)
+        self.clear(target)
+        self._set_blocks(target, dict(enumerate(blocks)))
+
+    def move_row(self, source: int, target: int, tokens: int) -> None:
+        """Map the blocks of `source` into `target` instead."""
+        self.copy_row(source, target, tokens)
+        if source != target:
+            self.clear(source)
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy a pool block."""
+        pool = _open(self._pool)
+        pool[:, :, :, target] = pool[:, :, :, source]
+
+    def clear(self, row: int) -> None:
+        """Unmap all blocks, so that nothing written into an idle row reaches a block that others read."""
+        self._cut(row, 0)
+
+    def close(self) -> None:
+        """Unmap everything. Arrays that somebody still holds are zeros; the last one gives the addresses back."""
+        if self._range is not None:
+            self._range.blank(0, self._range.nbytes)
+        self._range = self._slab = self._pool = None
+        self._tables, self._pieces = [[] for _ in range(self.rows)], [0] * self.rows
+        self._close_file()
+
+    def _pool_array(self) -> NDArray[Any]:
+        whole = pages.AddressRange(self.nbytes)
+        whole.map_file(0, self.nbytes, self._file, 0)
+        layout = self.layout
+        shape = (layout.num_layers, 2, layout.num_kv_heads, self.num_blocks, self.block_size, layout.head_dim)
+        return whole.array(shape, layout.numpy_dtype)
+
+    def _set_blocks(self, row: int, wanted: dict[int, int]) -> None:
+        """Map blocks by index; all or, when there are not enough mappings, none."""
+        check_row(row, self.rows)
+        if not wanted:
+            return
+        table = list(self._tables[row])
+        for index, block in sorted(wanted.items()):
+            self._check_place(row, index, block, len(table))
+            table[index : index + 1] = [block]
+        self._check_mappings(row, table)
+        for index, block, count in _stretches(wanted):
+            self._map_stretch(row, index, block, count)
+        self._tables[row], self._pieces[row] = table, _count_pieces(table)
+
+    def _check_place(self, row: int, index: int, block: int, length: int) -> None:
+        if not 0 <= block < self.num_blocks:
+            raise ArgumentError(f"block is {block}; the pool has blocks 0 to {self.num_blocks - 1}")
+        if not 0 <= index <= length:
+            raise ArgumentError(f"index is {index}; row {row} has {length} blocks, so 0 to {length} is allowed")
+        check_range(0, (index + 1) * self.block_size, self.capacity)
+
+    def _check_mappings(self, row: int, table: list[int]) -> None:
+        needed = self.num_mappings - self._cost(self._pieces[row]) + self._cost(_count_pieces(table))
+        if needed > self.max_mappings:
+            raise CapacityError(
+                f"row {row} with {len(table)} blocks in {_count_pieces(table)} separate pieces needs {needed:,} memory "
+                f"mappings with the other rows; {self.max_mappings:,} are allowed (vm.max_map_count). Use fewer rows, "
+                f"a larger block_size, or kv_backend='slots'"
+            )
+
+    def _cost(self, pieces: int) -> int:
+        """Mappings of a row: each head's pieces and its empty rest; an empty row's heads are one."""
+        parts = self.layout.num_layers * 2
+        return parts * self.layout.num_kv_heads * (pieces + 1) if pieces else parts
+
+    def _map_stretch(self, row: int, index: int, block: int, count: int) -> None:
+        where, piece = self._open_range(), self._piece
+        for head, offset in enumerate(self._head_offsets(row)):
+            where.map_file(offset + index * piece, count * piece, self._file, (head * self.num_blocks + block) * piece)
+
+    def _cut(self, row: int, count: int) -> None:
+        check_row(row, self.rows)
+        surplus = len(self._tables[row]) - count
+        if surplus <= 0:
+            return
+        where, piece = self._open_range(), self._piece
+        for offset in self._head_offsets(row):
+            where.blank(offset + count * piece, surplus * piece)
+        del self._tables[row][count:]
+        self._pieces[row] = _count_pieces(self._tables[row])
+
+    def _head_offsets(self, row: int) -> Iterator[int]:
+        """Where the row of each layer, of keys and values, and of each head begins, in the pool's order."""
+        heads = self.layout.num_kv_heads
+        size = self.capacity // self.block_size * self._piece
+        for part in range(self.layout.num_layers * 2):
+            for head in range(heads):
+                yield ((part * self.rows + row) * heads + head) * size
+
+    def _open_range(self) -> pages.AddressRange:
+        if self._range is None:
+            raise StateError("the store is closed; make a new one")
+        return self._range
+
+
+def _open(array: NDArray[Any] | None) -> NDArray[Any]:
+    if array is None:
+        raise StateError("the store is closed; make a new one")
+    return array
+
+
+def _count_pieces(table: Sequence[int]) -> int:
+    """Stretches of a table that are neighbours in the pool: one mapping each."""
+    return bool(table) + sum(second != first + 1 for first, second in pairwise(table))
+
+
+def _stretches(wanted: dict[int, int]) -> list[tuple[int, int, int]]:
+    """(index, block, count) for each stretch of indices whose blocks are neighbours too."""
+    found: list[tuple[int, int, int]] = []
+    for index, block in sorted(wanted.items()):
+        first, first_block, count = found[-1] if found else (index, block, 0)
+        if (index, block) == (first + count, first_block + count):
+            found[-1:] = [(first, first_block, count + 1)]
+        else:
+            found.append((index, block, 1))
+    return found

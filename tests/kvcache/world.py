@@ -1,0 +1,227 @@
+"""A manager and a store together, beside a plain model of what must come out.
+
+The "run" writes a tag for every token: a number that stands for the token and everything before it, adapter and salt
+included, so a row with another sequence's content cannot look right. The model keeps tokens in lists and findable
+blocks in a dictionary; it knows no reference counts, keys or queues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.kvcache import (
+    CacheSnapshot,
+    KVLayout,
+    PagedCache,
+    Receipt,
+    RowStore,
+    Shortage,
+    SlotStore,
+    VmStore,
+)
+
+BLOCK = 4
+LAYOUT = KVLayout(num_layers=2, num_kv_heads=2, head_dim=256, dtype="float32")  # 4 x 256 x f32 = one page
+ROWS, CAPACITY = 5, 24
+GARBAGE = -7.0
+Prefix = tuple[str, str, tuple[int, ...]]
+
+
+def make_store(kind: str, num_blocks: int) -> RowStore:
+    stores: dict[str, type[SlotStore] | type[VmStore]] = {"slots": SlotStore, "vm": VmStore}
+    return stores[kind](LAYOUT, ROWS, CAPACITY, num_blocks, BLOCK)
+
+
+@dataclass
+class Live:
+    """One request as the model sees it."""
+
+    row: int
+    adapter: str
+    salt: str
+    tokens: list[int]
+    """Committed ones."""
+    cleared: bool = False
+    """The cache was cleared since it came."""
+    receipt: Receipt | None = None
+    coming: list[int] = field(default_factory=list)
+    """What the open receipt is for."""
+    before: tuple[int, CacheSnapshot] | None = None
+    """When the receipt was made, and the state just before."""
+    lost: dict[int, Prefix] = field(default_factory=dict)
+    """Blocks that the open receipt evicted."""
+    epoch: int = 0
+
+    def prefix(self, length: int) -> Prefix:
+        return (self.adapter, self.salt, tuple(self.tokens[:length]))
+
+
+class World:
+    def __init__(self, kind: str, num_blocks: int, **options: bool) -> None:
+        self.store = make_store(kind, num_blocks)
+        self.cache = PagedCache(num_blocks, BLOCK, writes_in_place=self.store.writes_in_place, **options)
+        self.live: dict[int, Live] = {}
+        self.findable: dict[int, Prefix] = {}
+        self.tags: dict[Prefix, int] = {}
+        self.step = self.next_request = self.epoch = 0
+
+    # What a caller does.
+
+    def allocate(self, prompt: list[int], adapter: str, salt: str) -> None:
+        request, before = self.next_request, self.cache.snapshot()
+        expected = self.longest_findable(prompt, adapter, salt)
+        fit = self.cache.can_allocate(array(prompt), adapter, salt)
+        match = self.cache.match_prefix(array(prompt), adapter, salt)
+        assert self.cache.snapshot() == before, "a question changed the state"
+        assert match.num_cached_tokens == fit.cached_tokens == expected
+        assert fit.needs_blocks == -(-len(prompt) // BLOCK) - expected // BLOCK
+        allocation = self.cache.allocate(request, array(prompt), adapter, salt, self.step)
+        if isinstance(allocation, Shortage):
+            assert fit.never_fits and self.cache.snapshot() == before
+            return
+        row = min(set(range(ROWS)) - {live.row for live in self.live.values()})
+        self.store.load(row, allocation.loads)
+        self.live[request] = Live(row, adapter, salt, prompt[:expected], epoch=self.epoch)
+        self.next_request += 1
+
+    def reserve(self, request: int, coming: list[int]) -> None:
+        live, before = self.live[request], self.cache.snapshot()
+        receipt = self.cache.reserve_step(request, len(coming), self.step)
+        needs, free = self.blocks_needed(request, len(coming), before), len(before.free_queue)
+        if isinstance(receipt, Shortage):
+            assert needs > free and (receipt.needs, receipt.free) == (needs, free)
+            assert self.cache.snapshot() == before
+            return
+        assert needs <= free
+        assert (receipt.start, receipt.stop) == (len(live.tokens), len(live.tokens) + len(coming))
+        live.receipt, live.coming, live.before = receipt, coming, (self.step, before)
+        live.lost = {eviction.block: self.findable.pop(eviction.block) for eviction in receipt.evicted}
+        self.store.reserve(live.row, receipt)
+
+    def commit(self, request: int, count: int) -> None:
+        """Run all that is reserved, keep `count` tokens of it."""
+        live = self.live[request]
+        assert live.receipt is not None
+        receipt, live.receipt, start = live.receipt, None, len(live.tokens)
+        live.tokens += live.coming
+        self.write_tags(live, start)
+        live.tokens = live.tokens[: start + count]
+        committed = self.cache.commit(receipt, array(live.tokens))
+        self.store.commit(live.row, committed)
+        for copy in committed.stores:
+            assert copy.stop - copy.start == BLOCK and copy.block not in self.findable
+            self.findable[copy.block] = live.prefix(copy.stop)
+        for swap in committed.swaps:
+            assert self.findable[swap.new] == live.prefix((swap.index + 1) * BLOCK)
+        self.everything_full_is_findable(live)
+
+    def release(self, request: int, *, partly_run: bool) -> None:
+        live = self.live[request]
+        assert live.receipt is not None and live.before is not None
+        receipt, live.receipt = live.receipt, None
+        if partly_run:
+            self.store.slab[:, :, live.row, :, receipt.start : receipt.stop] = GARBAGE
+        self.cache.release(receipt)
+        self.store.release(live.row, receipt)
+        exact = not (live.lost and self.store.writes_in_place)
+        if exact and live.epoch == self.epoch:
+            self.findable |= {b: p for b, p in live.lost.items() if p not in self.findable.values()}
+        step, before = live.before
+        if exact and step == self.step - 1:
+            assert self.cache.snapshot() == before, "a release right after its reservation must undo everything"
+
+    def free(self, request: int) -> None:
+        live = self.live.pop(request)
+        self.cache.free(request, self.step)
+        self.store.clear(live.row)
+
+    def rewind(self, request: int, length: int) -> None:
+        live = self.live[request]
+        self.cache.rewind(request, length, self.step)
+        live.tokens = live.tokens[:length]
+        self.store.rewind(live.row, length)
+
+    def fork(self, source: int, length: int) -> None:
+        origin, target = self.live[source], self.next_request
+        forked = self.cache.fork(source, target, length, self.step)
+        assert forked.block_table == self.cache.block_table(source)[: -(-length // BLOCK)]
+        row = min(set(range(ROWS)) - {live.row for live in self.live.values()})
+        self.store.copy_row(origin.row, row, length)
+        tokens = origin.tokens[:length]
+        self.live[target] = Live(row, origin.adapter, origin.salt, tokens, origin.cleared, epoch=self.epoch)
+        self.next_request += 1
+
+    def move(self, request: int) -> None:
+        live = self.live[request]
+        row = max(set(range(ROWS)) - {other.row for other in self.live.values()})
+        self.store.move_row(live.row, row, len(live.tokens))
+        live.row = row
+
+    def reset(self) -> None:
+        assert self.cache.reset_prefix_cache() == len(self.findable)
+        self.findable.clear()
+        self.epoch += 1
+        for live in self.live.values():
+            live.cleared = True
+
+    # What must hold.
+
+    def longest_findable(self, prompt: list[int], adapter: str, salt: str) -> int:
+        known = set(self.findable.values())
+        length = 0
+        while length + BLOCK < len(prompt) and (adapter, salt, tuple(prompt[: length + BLOCK])) in known:
+            length += BLOCK
+        return length
+
+    def blocks_needed(self, request: int, count: int, s: CacheSnapshot) -> int:
+        """Blocks for `count` more tokens, and one for a copy when the last block is not the request's alone."""
+        length = len(self.live[request].tokens)
+        fresh = -(-(length + count) // BLOCK) - -(-length // BLOCK)
+        if length % BLOCK == 0:
+            return fresh
+        last = s.block(self.cache.block_table(request)[-1])
+        alone = len(last.owners) == 1
+        if alone and (last.hash is None or fresh + 1 > len(s.free_queue)):
+            return fresh
+        return fresh + 1
+
+    def everything_full_is_findable(self, live: Live) -> None:
+        if live.cleared or not self.cache.prefix_caching:
+            return
+        known = set(self.findable.values())
+        assert all(live.prefix(stop) in known for stop in range(BLOCK, len(live.tokens) + 1, BLOCK))
+
+    def check(self) -> None:
+        assert self.cache.check() == []
+        assert self.cache.usage() == self.cache.snapshot().usage()
+        assert len(set(self.findable.values())) == len(self.findable), "one content, two findable blocks"
+        snapshot = self.cache.snapshot()
+        assert {block for block, hash_ in enumerate(snapshot.hashes) if hash_ is not None} == set(self.findable)
+        for request, live in self.live.items():
+            assert self.cache.num_tokens(request) == len(live.tokens)
+            if live.receipt is None:
+                self.check_row(live)
+
+    def check_row(self, live: Live) -> None:
+        length = len(live.tokens)
+        expected = self.expected(live, 0, length)
+        row = self.store.slab[:, :, live.row, :, :length]
+        np.testing.assert_array_equal(row[..., 0], expected)
+        np.testing.assert_array_equal(row[..., -1], expected)
+
+    def write_tags(self, live: Live, start: int) -> None:
+        stop = len(live.tokens)
+        self.store.slab[:, :, live.row, :, start:stop] = self.expected(live, start, stop)[..., None]
+
+    def expected(self, live: Live, start: int, stop: int) -> NDArray[np.float32]:
+        """[layers, 2, kv_heads, tokens]: each layer, key or value and head has a number of its own."""
+        parts = np.arange(LAYOUT.num_layers * 2 * LAYOUT.num_kv_heads).reshape(LAYOUT.num_layers, 2, -1, 1)
+        tags = [self.tags.setdefault(live.prefix(end), len(self.tags) + 1) for end in range(start + 1, stop + 1)]
+        return (np.array(tags, np.float32) * parts.size + parts).astype(np.float32)
+
+
+def array(tokens: list[int]) -> NDArray[np.int32]:
+    return np.array(tokens, np.int32)
