@@ -10,7 +10,7 @@ All pictures of one trace share one `TraceModel`: pick a token in one, and it is
 from __future__ import annotations
 
 from genai_lab import analysis
-from genai_lab.widgets.models import Abilities, Driver, Runtime, TraceModel, View
+from genai_lab.widgets.models import Abilities, Driver, ReadOnly, Runtime, TraceModel, View
 
 __all__ = [
     "Abilities",
@@ -27,12 +27,17 @@ __all__ = [
 _KEPT = "_widget_model"  # on the trace itself, so that the two live and die together
 
 
-def trace_model(trace: analysis.Trace, driver: Driver | None = None) -> TraceModel:
-    """The one model of a trace; a new one after its comm was closed, or when the recorder has dropped rows since."""
-    model: TraceModel | None = vars(trace).get(_KEPT)
-    if model is None or model.comm is None or model.outgrown:
-        model = TraceModel(trace, driver)
-        setattr(trace, _KEPT, model)
+def trace_model(trace: analysis.Trace) -> TraceModel:
+    """The one model of a trace, up to date; a new one after its comm was closed, or when the recorder has dropped rows
+    since. A trace that has a `driver` can be continued from its pictures."""
+    driver: Driver = getattr(trace, "driver", None) or ReadOnly()
+    with driver.lock:  # nothing is written between what the picture begins with and what it is told
+        model: TraceModel | None = vars(trace).get(_KEPT)
+        if model is None or model.comm is None or model.outgrown:
+            model = TraceModel(trace, driver)
+            setattr(trace, _KEPT, model)
+        model.refresh()
+        driver.show_in(model)
     return model
 
 

@@ -61,6 +61,9 @@ class Driver(Protocol):
     def command(self, message: Mapping[str, Any]) -> None:
         """Do what a person asked for in the page: stop, branch, again. Returns at once."""
 
+    def show_in(self, picture: TraceModel) -> None:
+        """Tell this picture what is new from now on."""
+
 
 class ReadOnly:
     """The driver of a trace that nobody can continue."""
@@ -71,6 +74,9 @@ class ReadOnly:
 
     def command(self, message: Mapping[str, Any]) -> None:
         """Nothing to do: the page was told so, and its buttons are off."""
+
+    def show_in(self, picture: TraceModel) -> None:
+        """Nothing new will come."""
 
 
 @cache
@@ -105,12 +111,13 @@ class TraceModel(anywidget.AnyWidget):
     chunk = traitlets.Bytes(b"").tag(sync=True)
     selected = traitlets.Dict({"run": 0, "token": -1}).tag(sync=True)
 
-    def __init__(self, trace: analysis.Trace, driver: Driver | None = None) -> None:
-        self._trace, self._driver = trace, driver or ReadOnly()
+    def __init__(self, trace: analysis.Trace, driver: Driver) -> None:
+        self._trace, self._driver = trace, driver
         with self._driver.lock:
             recording = trace.recording
             self._encoder = ChunkEncoder(recording.dropped["tokens"])
             self._base = dict(recording.dropped)
+            self._settled = self._state()
             chunk = self._encoder.everything(recording, self._driver.running)
         super().__init__(chunk=chunk, layout=Runtime.shared().layout)
         self.on_msg(lambda _widget, content, _buffers: self.hear(content))
@@ -159,12 +166,22 @@ class TraceModel(anywidget.AnyWidget):
         if self.outgrown:
             return
         with self._driver.lock:
+            self._settled = self._state()
             self.chunk = self._encoder.everything(self._trace.recording, self._driver.running)
+
+    def refresh(self) -> None:
+        """Settle again if something was recorded since; while a driver writes, it tells by itself."""
+        if not self._driver.running and self._settled != self._state():
+            self.settle()
 
     def still(self, kind: str) -> str:
         """The still picture of what is known now."""
         with self._driver.lock:
             return still_picture(self._trace.recording, kind)
+
+    def _state(self) -> object:
+        recorder = self._trace.recorder
+        return recorder and (recorder.counts, [(run.status, run.finish) for run in recorder.runs])
 
     def _tell(self, chunk: bytes) -> None:
         self.send({"type": "chunk", "seq": self._encoder.seq}, buffers=[chunk])

@@ -36,6 +36,11 @@ class Trace(analysis.Trace):
         with self._live.lock:
             return super().recording
 
+    @property
+    def driver(self) -> Live:
+        """Continues the runs when a picture asks for it."""
+        return self._live
+
     # ---- being written ------------------------------------------------------------------------------------------
 
     @property
@@ -97,9 +102,7 @@ class Trace(analysis.Trace):
         """
         if model is not None:
             self._give(model)
-        picture = trace_model(self, self._live)
-        self._live.show_in(picture)
-        return View(picture, kind)
+        return View(trace_model(self), kind)
 
     def to_html(self, path: str | os.PathLike[str], kind: str = "all") -> Path:
         """Write one HTML file that shows the trace without a kernel, a server or a network."""

@@ -100,6 +100,7 @@ def test_pictures_in_several_cells_are_linked_and_live_on_in_the_notebook(labpag
     for kind in kinds:
         expect(root(labpage, kind)).to_have_attribute("data-selected", "0:6")
     labpage.eventually("widgets.trace_model(trace).selected", {"run": 0, "token": 6})
+    expect(labpage.output(".gl-alt:not(.gl-sel)").first).not_to_have_attribute("aria-disabled", "true")
     dark = labpage.theme("dark").shot("dark").read_bytes()
     expect(root(labpage, "ribbon")).to_have_attribute("data-theme", "dark")
     assert labpage.theme("light").shot("light").read_bytes() != dark

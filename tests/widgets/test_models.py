@@ -83,6 +83,21 @@ def test_a_model_is_made_anew_when_the_old_one_is_of_no_use() -> None:
     assert widgets.Runtime.shared().comm is not None
 
 
+def test_showing_it_again_tells_what_was_recorded_since() -> None:
+    recorder = Recorder()
+    run = ScriptedRun(recorder).write(3)
+    trace = analysis.Trace(recorder)
+    model = widgets.trace_model(trace)
+    first = model.chunk
+    assert widgets.trace_model(trace).chunk is first  # nothing new, nothing sent
+    run.write(2)
+    assert widgets.TokenRibbon(trace).trace is model
+    assert len(Reader().take(model.chunk).columns["tokens.token"]) == 5
+    recorder.close_run(0, "eos")
+    widgets.trace_model(trace)
+    assert Reader().take(model.chunk).runs[0]["finish"] == "eos"
+
+
 def test_without_a_driver_hello_is_answered_and_nothing_can_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(widgets.TraceModel, "send", lambda _self, content, buffers=None: said.append(content))

@@ -23,7 +23,6 @@ class Page:
         self.messages: list[dict[str, Any]] = []
         self.reader = Reader()
         monkeypatch.setattr(TraceModel, "send", lambda _model, content, buffers=None: self._hear(content, buffers))
-        trace.show()
         self.model = trace_model(trace)
         self.reader.take(self.model.chunk)
 

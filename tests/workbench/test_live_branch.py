@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import genai_lab as og
+from genai_lab import widgets
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.workbench.kept import KEPT
 from genai_lab.workbench.live import CLOSED, NO_MODEL, read_request
@@ -219,6 +220,14 @@ def test_a_branch_that_cannot_be_is_an_error_of_the_call(
 
 
 # ---- as the page asks for it
+
+
+def test_every_way_of_showing_a_trace_can_continue_it(tiny: og.Model) -> None:
+    trace = asked(tiny, 3)
+    ribbon, everything = widgets.TokenRibbon(trace), trace.show()
+    assert ribbon.trace is everything.trace
+    ribbon.trace.hear({"type": "branch", "run": 0, "index": 1, "token": 5, "settings": None})
+    assert len(trace.wait(PATIENCE).runs()) == 2
 
 
 def test_the_page_asks_for_a_branch_and_for_an_answer_again(tiny: og.Model, monkeypatch: pytest.MonkeyPatch) -> None:
