@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from genai_lab.decoding import Chooser, Sequence, StopRule, forward, run_step
+from genai_lab.decoding import Chooser, Place, Sequence, StopRule, forward, run_step
+from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
-from genai_lab.decoding.token_input import token_array
 from genai_lab.models import DecoderState, Model
 from genai_lab.sampling import RandomStream, build_processors
 from genai_lab.tracing import Tracer, current_tracer
 from genai_lab.types import FinishReason, Tensor
+
+PREFILL_CHUNK = 256  # tokens of a prompt read in one run, unless the option chunk_size says otherwise
 
 
 class Generator:
@@ -83,13 +85,12 @@ class Generator:
         self._started_ns = perf_counter_ns()
         place = self._log.append(tracer, ids, self._cached)
         try:
-            # the last generated token may still have to be read, too
-            self._logits = forward(state, self._sequence.tokens[self._cached :], self._cached, place)
+            self._logits = self._read_all(state, place)
         except Exception:
             self._sequence.rewind(length)
+            self._cached = min(self._cached, length)
             self._log.fail(tracer, "the model run failed while reading appended tokens")
             raise
-        self._cached = len(self._sequence)
         self._finish = None
 
     def generate_next_token(self) -> None:
@@ -221,6 +222,18 @@ class Generator:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
+    def _read_all(self, state: DecoderState, place: Place) -> NDArray[np.float32]:
+        """Read every token that the cache does not hold, in chunks; logits of the last. Chunks give the same numbers
+        as the whole, bit by bit, and keep the memory for intermediate results small."""
+        tokens = self._sequence.tokens
+        logits = self._logits
+        for stop in chunk_stops(self._cached, tokens.size, self.options.chunk_size or PREFILL_CHUNK):
+            logits = forward(state, tokens[self._cached : stop], self._cached, place)
+            self._cached = stop
+        if logits is None:
+            raise AssertionError("there is a token to read")
+        return logits
+
     def _compute_logits(self, state: DecoderState, tracer: Tracer) -> NDArray[np.float32]:
         """Read what the cache does not hold yet; after a rewind, the last token once more."""
         if self._cached == len(self._sequence):
@@ -257,6 +270,20 @@ class Generator:
             raise StateError(
                 f"generate_next_token: the sequence is done ({self._finish.name}); append tokens or rewind to go on"
             )
+
+
+def chunk_stops(start: int, stop: int, size: int) -> list[int]:
+    """Ends of the chunks of at most about `size` tokens from `start` to `stop`. No chunk of one token is left over: one
+    alone takes another numeric path in ONNX Runtime's kernels than inside a chunk.
+
+    >>> chunk_stops(0, 10, 4), chunk_stops(0, 9, 4)
+    ([4, 8, 10], [4, 9])
+    """
+    size = max(2, size)
+    stops = list(range(start + size, stop, size))
+    if stops and stop - stops[-1] == 1:
+        stops.pop()
+    return [*stops, stop]
 
 
 def _check_arguments(model: Model, params: GeneratorParams) -> None:

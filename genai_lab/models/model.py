@@ -6,7 +6,7 @@ import builtins
 import os
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
 
@@ -15,7 +15,9 @@ from genai_lab.errors import ArgumentTypeError, ModelFolderError, StateError
 from genai_lab.kvcache import KVLayout
 from genai_lab.models.session import Session, open_session
 from genai_lab.models.token_texts import TokenTexts
-from genai_lab.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from genai_lab.tokenizer import Tokenizer
 
 
 class Model:

@@ -66,7 +66,8 @@ class RowsExecutor:
         total = int(cached.max()) + 1
         mask = self._mask_memory[: count * total].reshape(count, total)
         np.less_equal(self._columns[:total], cached[:, None], out=mask, casting="unsafe")
-        return self._run(binding, ids, mask, cached.reshape(count, 1))[:, -1]
+        logits: NDArray[np.float32] = self._run(binding, ids, mask, cached.reshape(count, 1))
+        return logits[:, -1]
 
     def chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
         """Several tokens [S] of one row after `cached` ones; logits of the last, [V] float32."""

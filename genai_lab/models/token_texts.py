@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from genai_lab.config import Config
 from genai_lab.errors import ModelFolderError
-from genai_lab.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from genai_lab.tokenizer import Tokenizer
 
 
 class TokenTexts:
@@ -18,7 +21,9 @@ class TokenTexts:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer."""
+        """The folder's tokenizer. Imported when it is needed: a run of token ids alone does without its memory."""
+        from genai_lab.tokenizer import Tokenizer
+
         return Tokenizer(self._config)
 
     def __call__(self, ids: Sequence[int]) -> list[tuple[str, bool]]:
