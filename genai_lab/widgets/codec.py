@@ -6,7 +6,7 @@ Receives a `tracing.Recording`. Returns compressed bytes. It knows neither widge
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,8 +224,33 @@ def text_of(run: RunFacts, texts: dict[int, tuple[str, bool]]) -> str:
 
 
 def question_of(run: RunFacts, texts: dict[int, tuple[str, bool]]) -> str:
-    """What a run answers: the last user message when it is known, else the end of the prompt."""
-    return run.question or tail(text_of(run, texts), QUESTION_CHARACTERS)
+    """What a run answers: the last user message when it is known, else the last turn of the prompt, as far as its marks
+    tell turns apart."""
+    if run.question:
+        return run.question
+    turns = [""]
+    for token in run.prompt[-PROMPT_CHARACTERS:].tolist():
+        text, special = texts.get(token, ("", False))
+        if special:
+            turns.append("")
+        else:
+            turns[-1] += text
+    return tail(last_turn([turn.strip() for turn in turns if turn.strip()]), QUESTION_CHARACTERS)
+
+
+def last_turn(turns: Sequence[str]) -> str:
+    """The last thing said, without the name of who said it (a line of its own) or of who is to answer (a turn).
+
+    >>> last_turn(["system: be brief", "Why?", "assistant"]), last_turn(["Once upon a time"]), last_turn([])
+    ('Why?', 'Once upon a time', '')
+    """
+    if not turns:
+        return ""
+    if len(turns) == 1:
+        return turns[0]
+    said = turns[-2] if len(turns[-1].split()) == 1 else turns[-1]
+    name, _, text = said.partition("\n")
+    return text.strip() if text and len(name.split()) == 1 else said
 
 
 def plain(value: Any) -> str | int | float | None:

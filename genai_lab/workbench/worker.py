@@ -12,6 +12,8 @@ from collections import deque
 from contextvars import Context, copy_context
 from typing import Protocol
 
+PATIENCE = 10.0  # seconds for the last job to hear that it should stop; the thread is a daemon and blocks no exit
+
 
 class Job(Protocol):
     """Something to be done in the background. It keeps its own errors: `run` does not raise."""
@@ -45,14 +47,14 @@ class Worker:
             return self._current is not job and any(job is other for other, _ in self._waiting)
 
     def close(self) -> None:
-        """Stop every job and wait until the thread has ended. Later jobs are taken again."""
+        """Stop every job and wait for the thread to end. Later jobs are taken again."""
         with self._lock:
             jobs = [job for job, _ in self._waiting] + ([self._current] if self._current is not None else [])
             thread = self._thread
         for job in jobs:
             job.stop()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(PATIENCE)
 
     def _work(self) -> None:
         while True:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from genai_lab.tracing import Recorder
-from genai_lab.widgets.codec import ChunkEncoder, encode_recording
+from genai_lab.tracing import Recorder, RunFacts
+from genai_lab.widgets.codec import ChunkEncoder, encode_recording, question_of
 from genai_lab.widgets.compact import rounded_counts
 from tests.widgets.chunks import Reader, decode
 from tests.widgets.recorded import WORDS, ScriptedRun
@@ -61,6 +61,29 @@ def test_columns_are_what_was_recorded() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("prompt", "question"),
+    [
+        (
+            ["<s>", "system\nBe brief.", "<e>", "\n", "<s>", "user\nWhy is\nit?", "<e>", "\n", "<s>", "assistant\n"],
+            "Why is\nit?",
+        ),
+        (["<s>", "user", "<h>", "\n\nWhy?", "<e>", "<s>", "assistant", "<h>", "\n\n"], "Why?"),
+        (["<s>", "user\nWhy?", "<e>", "<s>", "model\n"], "Why?"),
+        (["Once upon", " a time"], "Once upon a time"),
+        (["<s>", "Hello\nWorld wide"], "Hello\nWorld wide"),
+        (["Why", "?", "x" * 300], "…" + "x" * 159),
+        ([], ""),
+    ],
+)
+def test_the_question_is_found_in_a_prompt(prompt: list[str], question: str) -> None:
+    texts = {number: (text, text.startswith("<")) for number, text in enumerate(prompt)}
+    run = RunFacts(run=0, prompt=np.arange(len(prompt), dtype=np.int32), settings={}, start_ms=0.0)
+    assert question_of(run, texts) == question
+    run.question = "known"
+    assert question_of(run, texts) == "known"
+
+
 @given(arrays(np.uint32, (3, 128), elements=st.integers(0, 3000)))
 def test_rounded_histograms_nearly_keep_their_sums(count: NDArray[np.uint32]) -> None:
     rounded = rounded_counts(count)
@@ -106,7 +129,8 @@ def test_header_describes_runs_and_texts() -> None:
     assert (first["status"], first["finish"], first["prompt_tokens"]) == ("done", "length", 3)
     assert first["settings"]["mode"] == "greedy"
     assert first["settings"]["random_seed"] is None
-    assert first["question"] == first["prompt_text"] == "".join(WORDS[1:4])  # no message known: the prompt's end
+    assert first["prompt_text"] == "".join(WORDS[1:4])
+    assert first["question"] == first["prompt_text"].strip()  # no message known: the prompt's end
     assert (branch["parent"], branch["fork"], branch["forced"], branch["cached_tokens"]) == (0, 2, 7, 4)
     assert (branch["status"], branch["question"]) == ("running", "why?")
     assert header["origin"]["machine"] == "2 CPU threads"

@@ -61,7 +61,6 @@ def test_hostile_tokens_stay_text(kind: str) -> None:
     assert "<script" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "&amp;amp;" in html  # a token that looks like an entity
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
 
 def test_hostile_questions_errors_and_stages_stay_text() -> None:
