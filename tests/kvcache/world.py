@@ -7,6 +7,7 @@ blocks in a dictionary; it knows no reference counts, keys or queues.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +55,7 @@ class Live:
     lost: dict[int, Prefix] = field(default_factory=dict)
     """Blocks that the open receipt evicted."""
     epoch: int = 0
+    """How often the cache had been cleared when the open receipt was made."""
 
     def prefix(self, length: int) -> Prefix:
         return (self.adapter, self.salt, tuple(self.tokens[:length]))
@@ -67,10 +69,51 @@ class World:
         self.findable: dict[int, Prefix] = {}
         self.tags: dict[Prefix, int] = {}
         self.step = self.next_request = self.epoch = 0
+        self.happened: Counter[str] = Counter()
+
+    @property
+    def idle(self) -> list[int]:
+        return [request for request, live in self.live.items() if live.receipt is None]
+
+    @property
+    def open(self) -> list[int]:
+        return [request for request, live in self.live.items() if live.receipt is not None]
+
+    def pick_idle(self, pick: int) -> int:
+        return self.idle[pick % len(self.idle)]
+
+    def pick_open(self, pick: int) -> int:
+        return self.open[pick % len(self.open)]
 
     # What a caller does.
 
-    def allocate(self, prompt: list[int], adapter: str, salt: str) -> None:
+    def come_and_run(self, prompt: list[int], answer: list[int], adapter: str, salt: str) -> None:
+        """A whole turn, as far as there is room."""
+        request = self.allocate(prompt, adapter, salt)
+        if request is not None:
+            self.run(request, prompt[len(self.live[request].tokens) :])
+            for token in answer:
+                self.run(request, [token])
+
+    def run(self, request: int, coming: list[int]) -> None:
+        self.reserve(request, coming)
+        if self.live[request].receipt is not None:
+            self.commit(request)
+
+    def rewind_and_run(self, request: int, length: int) -> None:
+        """Regenerate what was taken back, which may find its own blocks again."""
+        again = self.live[request].tokens[length:]
+        self.rewind(request, min(length, len(self.live[request].tokens)))
+        for token in again[:-1]:
+            self.run(request, [token])
+
+    def fork_and_run(self, request: int, length: int, coming: list[int]) -> None:
+        """A branch, then both go on: one of them copies."""
+        target = self.fork(request, min(length, len(self.live[request].tokens)))
+        self.run(target, coming)
+        self.run(request, coming[:1])
+
+    def allocate(self, prompt: list[int], adapter: str, salt: str) -> int | None:
         request, before = self.next_request, self.cache.snapshot()
         expected = self.longest_findable(prompt, adapter, salt)
         fit = self.cache.can_allocate(array(prompt), adapter, salt)
@@ -81,39 +124,49 @@ class World:
         allocation = self.cache.allocate(request, array(prompt), adapter, salt, self.step)
         if isinstance(allocation, Shortage):
             assert fit.never_fits and self.cache.snapshot() == before
-            return
+            return None
         row = min(set(range(ROWS)) - {live.row for live in self.live.values()})
         self.store.load(row, allocation.loads)
-        self.live[request] = Live(row, adapter, salt, prompt[:expected], epoch=self.epoch)
+        self.live[request] = Live(row, adapter, salt, prompt[:expected])
         self.next_request += 1
+        self.happened["shared"] += expected > 0
+        return request
 
     def reserve(self, request: int, coming: list[int]) -> None:
+        coming = coming[: CAPACITY - len(self.live[request].tokens)]
+        if not coming:
+            return
         live, before = self.live[request], self.cache.snapshot()
         receipt = self.cache.reserve_step(request, len(coming), self.step)
         needs, free = self.blocks_needed(request, len(coming), before), len(before.free_queue)
         if isinstance(receipt, Shortage):
             assert needs > free and (receipt.needs, receipt.free) == (needs, free)
             assert self.cache.snapshot() == before
+            self.happened["short"] += 1
             return
         assert needs <= free
         assert (receipt.start, receipt.stop) == (len(live.tokens), len(live.tokens) + len(coming))
-        live.receipt, live.coming, live.before = receipt, coming, (self.step, before)
+        live.receipt, live.coming, live.before, live.epoch = receipt, coming, (self.step, before), self.epoch
         live.lost = {eviction.block: self.findable.pop(eviction.block) for eviction in receipt.evicted}
+        self.happened["copied"] += len(receipt.copies)
+        self.happened["evicted"] += len(receipt.evicted)
+        self.happened["overwritten"] += sum(not eviction.policy for eviction in receipt.evicted)
         self.store.reserve(live.row, receipt)
 
-    def commit(self, request: int, count: int) -> None:
-        """Run all that is reserved, keep `count` tokens of it."""
+    def commit(self, request: int, surplus: int = 0) -> None:
+        """Run all that is reserved, keep all but `surplus` tokens of it, and at least one."""
         live = self.live[request]
         assert live.receipt is not None
         receipt, live.receipt, start = live.receipt, None, len(live.tokens)
         live.tokens += live.coming
         self.write_tags(live, start)
-        live.tokens = live.tokens[: start + count]
+        live.tokens = live.tokens[: max(len(live.tokens) - surplus, start + 1)]
         committed = self.cache.commit(receipt, array(live.tokens))
         self.store.commit(live.row, committed)
         for copy in committed.stores:
             assert copy.stop - copy.start == BLOCK and copy.block not in self.findable
             self.findable[copy.block] = live.prefix(copy.stop)
+        self.happened["swapped"] += len(committed.swaps)
         for swap in committed.swaps:
             assert self.findable[swap.new] == live.prefix((swap.index + 1) * BLOCK)
         self.everything_full_is_findable(live)
@@ -144,15 +197,16 @@ class World:
         live.tokens = live.tokens[:length]
         self.store.rewind(live.row, length)
 
-    def fork(self, source: int, length: int) -> None:
+    def fork(self, source: int, length: int) -> int:
         origin, target = self.live[source], self.next_request
         forked = self.cache.fork(source, target, length, self.step)
         assert forked.block_table == self.cache.block_table(source)[: -(-length // BLOCK)]
         row = min(set(range(ROWS)) - {live.row for live in self.live.values()})
         self.store.copy_row(origin.row, row, length)
         tokens = origin.tokens[:length]
-        self.live[target] = Live(row, origin.adapter, origin.salt, tokens, origin.cleared, epoch=self.epoch)
+        self.live[target] = Live(row, origin.adapter, origin.salt, tokens, origin.cleared)
         self.next_request += 1
+        return target
 
     def move(self, request: int) -> None:
         live = self.live[request]
@@ -166,6 +220,17 @@ class World:
         self.epoch += 1
         for live in self.live.values():
             live.cleared = True
+
+    def end(self) -> None:
+        """Everybody goes; no block may be missing."""
+        for request in self.open:
+            self.release(request, partly_run=True)
+        for request in self.idle:
+            self.free(request)
+        usage = self.cache.usage()
+        assert usage.blocks_used == usage.tokens_used == 0, "a block was lost"
+        assert self.cache.check() == []
+        self.store.close()
 
     # What must hold.
 
