@@ -31,7 +31,7 @@ def processor() -> str:
 def machine(threads: int) -> str:
     """Where and with what this was measured."""
     packages = ", ".join(
-        f"{name} {version(name)}" for name in ("onnxruntime", "onnxruntime-genai", "numpy", "genai-lab")
+        f"{name} {version(name)}" for name in ("onnxruntime", "onnxruntime-genai", "numpy")
     )
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, {threads} threads on both sides, "

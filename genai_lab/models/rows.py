@@ -66,8 +66,8 @@ class RowsExecutor:
         total = int(cached.max()) + 1
         mask = self._mask_memory[: count * total].reshape(count, total)
         np.less_equal(self._columns[:total], cached[:, None], out=mask, casting="unsafe")
-        logits: NDArray[np.float32] = self._run(binding, ids, mask, cached.reshape(count, 1))
-        return logits[:, -1]
+        logits: NDArray[np.float32] = self._run(binding, ids, mask, cached.reshape(count, 1))[:, -1]
+        return logits
 
     def chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
         """Several tokens [S] of one row after `cached` ones; logits of the last, [V] float32."""
@@ -76,7 +76,8 @@ class RowsExecutor:
         mask = self._mask_memory[:total].reshape(1, total)
         mask.fill(1)
         positions = np.arange(cached, total).reshape(1, -1)
-        return self._run(self._binding(row, 1), ids, mask, positions)[0, -1]
+        logits: NDArray[np.float32] = self._run(self._binding(row, 1), ids, mask, positions)[0, -1]
+        return logits
 
     def _run(
         self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]

@@ -1,0 +1,56 @@
+"""How large an engine is: from arguments, else from the model folder's engine section, else defaults that fit a
+laptop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genai_lab.config import Config
+from genai_lab.errors import ArgumentError, ArgumentTypeError
+
+DEFAULT_BATCH = 8
+DEFAULT_BLOCK_SIZE = 16
+DEFAULT_SESSION_TOKENS = 2048
+DEFAULT_POOL_TOKENS = 8192
+DEFAULT_SCHEDULED_TOKENS = 512
+DEFAULT_CHUNK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Sizes of an engine."""
+
+    max_batch_size: int  # rows
+    max_scheduled_tokens: int  # tokens computed in a step
+    max_session_tokens: int  # tokens of a request, over all turns
+    block_size: int  # tokens of a block
+    num_blocks: int
+    chunk_size: int  # largest prompt chunk of one request in a step
+
+
+def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
+    """Limits from `given` (None: not given), the config, and defaults."""
+    context = config.model.context_length
+    session = min(context, given["max_session_tokens"] or DEFAULT_SESSION_TOKENS)
+    block_size = given["block_size"] or DEFAULT_BLOCK_SIZE
+    values = {
+        "max_batch_size": given["max_batch_size"] or _configured_batch(config) or DEFAULT_BATCH,
+        "max_scheduled_tokens": given["max_scheduled_tokens"] or DEFAULT_SCHEDULED_TOKENS,
+        "max_session_tokens": session,
+        "block_size": block_size,
+        "num_blocks": given["num_blocks"] or max(DEFAULT_POOL_TOKENS, session) // block_size,
+        "chunk_size": given["chunk_size"] or DEFAULT_CHUNK,
+    }
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentTypeError(f"Engine: {name} is {value!r}; an integer is allowed")
+        low = 2 if name in {"max_scheduled_tokens", "chunk_size"} else 1
+        if value < low:
+            raise ArgumentError(f"Engine: {name} is {value}; an integer of at least {low} is allowed")
+    return EngineLimits(**values)
+
+
+def _configured_batch(config: Config) -> int | None:
+    sections = (config.engine.dynamic_batching, config.engine.static_batching)
+    sizes = [getattr(section, "max_batch_size", None) for section in sections if section is not None]
+    return next((size for size in sizes if size), None)

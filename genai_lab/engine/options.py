@@ -1,0 +1,135 @@
+"""Options of a request and of a turn, with onnxruntime-genai's setters. Copied when they are handed over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from genai_lab.config import SearchOptions
+from genai_lab.errors import ArgumentError, ArgumentTypeError
+
+MAX_STOP_STRINGS = 64
+MAX_STOP_STRING_BYTES = 4096
+
+
+class RequestOptions:
+    """Options of a request over all its turns (og class RequestOptions)."""
+
+    def __init__(self) -> None:
+        self.max_session_tokens = 0
+        self.priority = 0  # ours; lower runs first, for PriorityFirst
+        self.adapter = ""  # ours; part of the prefix cache's key
+        self.salt = ""  # ours; requests with different salts share nothing
+
+    def set_max_session_tokens(self, tokens: int) -> None:
+        """Tokens, prompt and answers of every turn, that the request may reach; 0 takes the engine's limit."""
+        self.max_session_tokens = _whole("max_session_tokens", tokens, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """A turn's options, checked."""
+
+    search: SearchOptions
+    max_generated_tokens: int = 0  # 0: no cap of its own
+    min_generated_tokens: int = 0
+    stop_strings: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(slots=True)
+class TurnOptions:
+    """Options of one turn (og class TurnOptions). What is not set is the model folder's."""
+
+    request: Any = None  # og's constructor names the request; nothing of it is needed
+    _given: dict[str, Any] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        """Unset every option."""
+        self._given.clear()
+
+    def set_do_sample(self, do_sample: bool) -> None:
+        """True draws; False takes the highest logit."""
+        self._given["do_sample"] = do_sample
+
+    def set_temperature(self, temperature: float) -> None:
+        """Sampling temperature; 0 takes the highest logit."""
+        self._given["temperature"] = temperature
+
+    def set_top_k(self, top_k: int) -> None:
+        """Keep the k best; 1 takes the best, 0 keeps all."""
+        self._given["top_k"] = top_k
+
+    def set_top_p(self, top_p: float) -> None:
+        """Keep the best until their probabilities reach p."""
+        self._given["top_p"] = top_p
+
+    def set_min_p(self, min_p: float) -> None:
+        """Drop what is less likely than min_p times the best (ours)."""
+        self._given["min_p"] = min_p
+
+    def set_repetition_penalty(self, penalty: float) -> None:
+        """Penalty for tokens that occur already; above 0."""
+        self._given["repetition_penalty"] = penalty
+
+    def set_no_repeat_ngram_size(self, size: int) -> None:
+        """No n-gram of this size twice; 0 is off."""
+        self._given["no_repeat_ngram_size"] = size
+
+    def set_max_generated_tokens(self, tokens: int) -> None:
+        """Tokens this turn may generate; 0 is no cap."""
+        self._given["max_generated_tokens"] = _whole("max_generated_tokens", tokens, 0)
+
+    def set_min_generated_tokens(self, tokens: int) -> None:
+        """No end token before this many are generated; 0 is off."""
+        self._given["min_generated_tokens"] = _whole("min_generated_tokens", tokens, 0)
+
+    def set_seed(self, seed: int) -> None:
+        """Restart the request's random stream from this seed when the turn begins; 0 is a seed like any other."""
+        self._given["seed"] = _whole("seed", seed, 0)
+
+    def clear_seed(self) -> None:
+        """Go on with the request's random stream."""
+        self._given.pop("seed", None)
+
+    def set_stop_strings(self, strings: Sequence[str]) -> None:
+        """The turn ends when the answer contains one of these; an empty list clears them."""
+        if isinstance(strings, str) or not all(isinstance(text, str) for text in strings):
+            raise ArgumentTypeError(f"stop_strings is {strings!r}; a list of strings is allowed")
+        if any(text == "" or len(text.encode()) > MAX_STOP_STRING_BYTES for text in strings):
+            raise ArgumentError(f"stop_strings: each must have 1 to {MAX_STOP_STRING_BYTES} bytes; got {strings!r:.80}")
+        if len(strings) > MAX_STOP_STRINGS:
+            raise ArgumentError(f"stop_strings: {len(strings)} were given, allowed are at most {MAX_STOP_STRINGS}")
+        self._given["stop_strings"] = tuple(strings)
+
+    def settings(self, defaults: SearchOptions) -> TurnSettings:
+        """These options over the model folder's, all checked.
+
+        Raises:
+            ArgumentError, ArgumentTypeError: a value out of range, or sampling options with do_sample False.
+        """
+        own = {"max_generated_tokens", "min_generated_tokens", "stop_strings", "seed"}
+        search = defaults.with_options(**{k: v for k, v in self._given.items() if k not in own})
+        self._check_sampling(search)
+        settings = TurnSettings(search)
+        return replace(settings, **{k: v for k, v in self._given.items() if k in own})
+
+    def _check_sampling(self, search: SearchOptions) -> None:
+        if search.do_sample or search.top_k == 1 or search.temperature == 0:
+            return
+        pointless = [name for name in ("temperature", "top_k", "top_p", "min_p") if name in self._given]
+        if pointless:
+            raise ArgumentError(
+                f"{pointless[0]} was set but do_sample is False, so it would do nothing; call set_do_sample(True), "
+                f"or leave {pointless[0]} out"
+            )
+
+
+def _whole(name: str, value: object, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"{name} is {value!r}; an integer is allowed")
+    if not low <= value < math.inf:
+        raise ArgumentError(f"{name} is {value}; an integer of at least {low} is allowed")
+    return value

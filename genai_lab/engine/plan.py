@@ -1,0 +1,158 @@
+"""What a policy sees and what it answers: plain frozen values, so that planning changes nothing and can be asked "why".
+
+A policy receives a `QueueView` and returns a `StepPlan`. The engine checks the plan, reserves blocks
+for it and runs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Status(StrEnum):
+    """Where a request stands between steps."""
+
+    WAITING = "waiting"  # has tokens to read, holds no row
+    RUNNING = "running"  # holds a row
+    IDLE = "idle"  # its turn is over; it keeps its row until it is closed or another needs the room
+    FINISHED = "finished"
+
+
+class Verdict(StrEnum):
+    """What a step does with a request."""
+
+    DECODE = "decode"  # one token more
+    PREFILL = "prefill"  # reads a chunk of its prompt
+    WAIT = "wait"
+    PREEMPT = "preempt"  # loses its row and blocks, reads everything again later
+    REJECT = "reject"  # can never run
+
+
+class Reason(StrEnum):
+    """Why. Each comes with the numbers that were compared (`Decision.operands`)."""
+
+    RUNNING_FIRST = "running_first"  # answers that are under way get their token first
+    FITS = "fits"
+    NO_BUDGET = "no_budget"
+    NO_BLOCKS = "no_blocks"
+    NO_ROW = "no_row"
+    BEHIND = "behind"  # a request before it in the order was not admitted
+    AFTER_PREEMPTION = "after_preemption"  # nothing new is admitted in a step that preempted
+    MADE_ROOM = "made_room"  # preempted so that another can go on
+    NEVER_FITS = "never_fits"
+    POLICY = "policy"  # a policy's own reason, in `Decision.words`
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """What a policy may know of a request. It does not know how long the answer will be."""
+
+    request: int
+    status: Status
+    arrival_step: int
+    priority: int  # lower runs first
+    num_tokens: int  # tokens known so far, prompt and answer
+    num_computed: int  # of those, in the cache; while waiting: those it would take over from the prefix cache
+    next_tokens: int  # most tokens its next run may read: 1 for an answer under way, else up to the end of its prompt
+    is_decode: bool  # its next run is a decode
+    held_blocks: int  # blocks it holds, or would share
+    preemptions: int
+
+    @property
+    def remaining(self) -> int:
+        """Tokens to read before its next token can be chosen."""
+        return self.num_tokens - self.num_computed
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """The moment before a step."""
+
+    step: int
+    waiting: tuple[RequestView, ...]  # in order of arrival; preempted ones first
+    running: tuple[RequestView, ...]  # in order of admission
+    budget: int  # tokens this step may compute (max_scheduled_tokens)
+    free_rows: int
+    free_blocks: int  # free or evictable
+    num_blocks: int  # the whole pool
+    block_size: int
+    chunk_size: int  # largest prompt chunk of one request in one step
+    rows: int  # places in the batch (max_batch_size)
+
+    def new_blocks(self, request: RequestView, tokens: int) -> int:
+        """Blocks it must be given to hold `tokens` more."""
+        return max(0, -(-(request.num_computed + tokens) // self.block_size) - request.held_blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one request in one step, and why."""
+
+    request: int
+    verdict: Verdict
+    reason: Reason
+    num_tokens: int = 0  # scheduled in this step
+    operands: tuple[tuple[str, int], ...] = ()
+    words: str = ""
+
+    def in_words(self) -> str:
+        """One sentence: the rule, the numbers it compared, what would have changed it."""
+        values = dict(self.operands)
+        return self.words or _SENTENCES[self.reason].format_map(_Named(values, self))
+
+
+class _Named(dict[str, object]):
+    def __init__(self, values: dict[str, int], decision: Decision) -> None:
+        super().__init__(values, num_tokens=decision.num_tokens)
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+_SENTENCES = {
+    Reason.RUNNING_FIRST: "Answers under way come first: it reads its last token and chooses the next.",
+    Reason.FITS: (
+        "{num_tokens} tokens are read: {budget} tokens of the budget and {free_blocks} blocks were left, "
+        "it needs {needs_blocks}."
+    ),
+    Reason.NO_BUDGET: (
+        "It waits: {budget} tokens of the step's budget are left. A larger max_scheduled_tokens, or fewer answers "
+        "under way, would have admitted it."
+    ),
+    Reason.NO_BLOCKS: (
+        "It waits for memory: it needs {needs_blocks} blocks, {free_blocks} are free. "
+        "{missing_blocks} more would have admitted it."
+    ),
+    Reason.NO_ROW: "It waits for a place: all {rows} rows are taken (max_batch_size). One answer has to end first.",
+    Reason.BEHIND: "It waits behind request {head}, which comes before it and could not be admitted.",
+    Reason.AFTER_PREEMPTION: (
+        "It waits: memory ran out in this step and a request was preempted, so nothing new is admitted."
+    ),
+    Reason.MADE_ROOM: (
+        "It loses its place: request {winner} needed a block, none was free, and this one came last. "
+        "It gave back {freed_blocks} blocks and will read {num_computed} tokens again."
+    ),
+    Reason.NEVER_FITS: "It can never run: it needs {needs_blocks} blocks, the whole pool has {num_blocks}.",
+    Reason.POLICY: "The policy decided so.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Which requests compute how many tokens in this step, who waits, and why."""
+
+    scheduled: tuple[Decision, ...] = ()  # DECODE and PREFILL, in the order in which they run
+    others: tuple[Decision, ...] = ()  # WAIT, PREEMPT, REJECT
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step."""
+        return sum(decision.num_tokens for decision in self.scheduled)
+
+
+class Policy(Protocol):
+    """Decides a step. Pure: the same view gives the same plan, and nothing is remembered."""
+
+    def plan(self, view: QueueView) -> StepPlan: ...

@@ -1,0 +1,195 @@
+"""Scheduling policies. Each is a small pure class: a `QueueView` in, a `StepPlan` with one reason per request out.
+
+`OrderedPolicy` holds the common rules; a policy of one's own is usually its `key`:
+
+    class ShortestFirst(OrderedPolicy):
+        def key(self, request, view):
+            return request.remaining
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from genai_lab.engine.plan import Decision, QueueView, Reason, RequestView, StepPlan, Verdict
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The plan while it is being made: what is left, and what was decided."""
+
+    view: QueueView
+    budget: int
+    blocks: int
+    rows: int
+    scheduled: list[Decision] = field(default_factory=list)
+    others: list[Decision] = field(default_factory=list)
+    preempted: set[int] = field(default_factory=set)
+
+    def schedule(self, request: RequestView, verdict: Verdict, reason: Reason, tokens: int) -> None:
+        needs = self.view.new_blocks(request, tokens)
+        operands = (("budget", self.budget), ("free_blocks", self.blocks), ("needs_blocks", needs))
+        self.scheduled.append(Decision(request.request, verdict, reason, tokens, operands))
+        self.budget -= tokens
+        self.blocks -= needs
+
+    def decide(self, request: RequestView, verdict: Verdict, reason: Reason, **operands: int) -> None:
+        self.others.append(Decision(request.request, verdict, reason, 0, tuple(operands.items())))
+
+
+class OrderedPolicy:
+    """Answers under way first, one token each; then prompts in the order of `key`, in chunks, as budget, blocks and
+    rows allow. When an answer finds no block, the last of the running is preempted.
+
+    Args:
+        skip_blocked: look past a request that does not fit (as onnxruntime-genai does). False: nobody overtakes the
+        head
+            of the line.
+    """
+
+    def __init__(self, *, skip_blocked: bool = False) -> None:
+        self.skip_blocked = skip_blocked
+
+    def key(self, request: RequestView, view: QueueView) -> Any:
+        """What waiting requests are sorted by, smallest first."""
+        return request.arrival_step
+
+    def plan(self, view: QueueView) -> StepPlan:
+        """Decide the step."""
+        draft = _Draft(view, view.budget, view.free_blocks, view.free_rows)
+        running = sorted(view.running, key=lambda r: (not r.is_decode,))
+        for request in running:
+            if request.request not in draft.preempted:
+                self._continue(draft, request, running)
+        self._admit(draft)
+        return StepPlan(tuple(draft.scheduled), tuple(draft.others))
+
+    # ---- those who hold a row
+
+    def _continue(self, draft: _Draft, request: RequestView, running: list[RequestView]) -> None:
+        """Give a running request its token or its next chunk, making room if it must be."""
+        view = draft.view
+        tokens = chunk_tokens(request, view, draft.budget)
+        if tokens == 0:
+            draft.decide(request, Verdict.WAIT, Reason.NO_BUDGET, budget=draft.budget)
+            return
+        while view.new_blocks(request, tokens) > draft.blocks:
+            victim = self._victim(draft, request, running)
+            if victim is None:
+                needs = view.new_blocks(request, tokens)
+                draft.decide(request, Verdict.WAIT, Reason.NO_BLOCKS, needs_blocks=needs, free_blocks=draft.blocks,
+                             missing_blocks=needs - draft.blocks)  # fmt: skip
+                return
+            draft.preempted.add(victim.request)
+            draft.blocks += victim.held_blocks
+            draft.rows += 1
+            draft.decide(victim, Verdict.PREEMPT, Reason.MADE_ROOM, winner=request.request,
+                         freed_blocks=victim.held_blocks, num_computed=victim.num_computed)  # fmt: skip
+        verdict = Verdict.DECODE if request.is_decode else Verdict.PREFILL
+        draft.schedule(request, verdict, Reason.RUNNING_FIRST if request.is_decode else Reason.FITS, tokens)
+
+    def _victim(self, draft: _Draft, winner: RequestView, running: list[RequestView]) -> RequestView | None:
+        """The last of the running that this step has not served yet; nobody gives way to itself."""
+        served = {decision.request for decision in draft.scheduled}
+        decided = {decision.request for decision in draft.others}
+        left = [r for r in running if r.request not in served | decided | {winner.request} and r.held_blocks > 0]
+        return max(left, key=lambda r: (r.priority, r.arrival_step, r.request), default=None)
+
+    # ---- those who wait
+
+    def _admit(self, draft: _Draft) -> None:
+        view = draft.view
+        head: RequestView | None = None
+        for request in sorted(view.waiting, key=lambda r: (r.preemptions == 0, self.key(r, view))):
+            if draft.preempted:
+                draft.decide(request, Verdict.WAIT, Reason.AFTER_PREEMPTION)
+            elif head is not None and not self.skip_blocked:
+                draft.decide(request, Verdict.WAIT, Reason.BEHIND, head=head.request)
+            elif not self._admitted(draft, request):
+                head = head or request
+
+    def _admitted(self, draft: _Draft, request: RequestView) -> bool:
+        """Schedule a waiting request's first chunk, or say why not. It is admitted when all it knows now will fit."""
+        view = draft.view
+        whole = view.new_blocks(request, request.remaining + 1)
+        if whole + request.held_blocks > view.num_blocks:
+            draft.decide(request, Verdict.REJECT, Reason.NEVER_FITS, needs_blocks=whole + request.held_blocks,
+                         num_blocks=view.num_blocks)  # fmt: skip
+            return True
+        tokens = chunk_tokens(request, view, draft.budget)
+        if draft.rows == 0:
+            draft.decide(request, Verdict.WAIT, Reason.NO_ROW, rows=view.rows)
+        elif tokens == 0:
+            draft.decide(request, Verdict.WAIT, Reason.NO_BUDGET, budget=draft.budget)
+        elif whole > draft.blocks:
+            draft.decide(request, Verdict.WAIT, Reason.NO_BLOCKS, needs_blocks=whole, free_blocks=draft.blocks,
+                         missing_blocks=whole - draft.blocks)  # fmt: skip
+        else:
+            draft.schedule(request, Verdict.DECODE if request.is_decode else Verdict.PREFILL, Reason.FITS, tokens)
+            draft.rows -= 1
+            return True
+        return False
+
+
+def chunk_tokens(request: RequestView, view: QueueView, budget: int) -> int:
+    """Tokens of its next run within the budget; 0 when it must wait. A chunk of one token takes another numeric path in
+    ONNX Runtime's kernels than the same token inside a larger chunk, so no chunk of one is made or left over."""
+    if request.is_decode:
+        return min(1, budget)
+    tokens = min(request.next_tokens, view.chunk_size, budget)
+    if request.next_tokens - tokens == 1:
+        tokens -= 1
+    return tokens if tokens >= 2 or request.next_tokens == tokens == 1 else 0
+
+
+class Fcfs(OrderedPolicy):
+    """First come, first served; the default."""
+
+
+class PriorityFirst(OrderedPolicy):
+    """Lower `priority` first, then first come; an old request moves up one priority every `patience` steps, so that
+    none waits for ever."""
+
+    def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
+        super().__init__(skip_blocked=skip_blocked)
+        self.patience = patience
+
+    def key(self, request: RequestView, view: QueueView) -> Any:
+        return (request.priority - (view.step - request.arrival_step) // self.patience, request.arrival_step)
+
+
+class ShortestFirst(OrderedPolicy):
+    """Fewest tokens left to read first; a request that waited `patience` steps goes to the front."""
+
+    def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
+        super().__init__(skip_blocked=skip_blocked)
+        self.patience = patience
+
+    def key(self, request: RequestView, view: QueueView) -> Any:
+        waited = view.step - request.arrival_step
+        return (waited < self.patience, request.remaining, request.arrival_step)
+
+
+class PrefixFirst(OrderedPolicy):
+    """The largest share already in the prefix cache first; a request that waited `patience` steps goes to the front."""
+
+    def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
+        super().__init__(skip_blocked=skip_blocked)
+        self.patience = patience
+
+    def key(self, request: RequestView, view: QueueView) -> Any:
+        waited = view.step - request.arrival_step
+        return (waited < self.patience, -request.num_computed / request.num_tokens, request.arrival_step)
+
+
+class Static(OrderedPolicy):
+    """Nobody joins a batch under way: new requests are admitted only when no answer is running."""
+
+    def _admit(self, draft: _Draft) -> None:
+        count = len(draft.view.running)
+        if count == 0:
+            super()._admit(draft)
+            return
+        words = f"It waits for the batch of {count} under way to end (static batching)."
+        draft.others += [Decision(r.request, Verdict.WAIT, Reason.POLICY, words=words) for r in draft.view.waiting]

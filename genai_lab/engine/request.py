@@ -1,0 +1,167 @@
+"""A request: a conversation that the engine keeps. Turns begin by `begin_turn`; what is asked and what is answered is
+one sequence. `Request` is the caller's handle; `RequestState` is what the engine knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from genai_lab.decoding import Chooser, Sequence
+from genai_lab.engine.events import TurnUsage
+from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
+from genai_lab.engine.plan import RequestView, Status
+from genai_lab.errors import StateError
+from genai_lab.sampling import RandomStream
+from genai_lab.tokenizer import TokenizerStream
+from genai_lab.types import FinishReason
+
+if TYPE_CHECKING:
+    from genai_lab.engine.engine import Engine
+
+
+GENERATED_MARK = 1 << 30  # no vocabulary is that large
+
+
+@dataclass(slots=True)
+class Turn:
+    """One question and its answer."""
+
+    turn_id: int
+    settings: TurnSettings
+    start: int  # length of the sequence when it began
+    prompt_tokens: int
+    chooser: Chooser
+    generated: int = 0
+    cached_prompt_tokens: int = 0
+    text: str = ""  # of the answer, kept only as far as stop strings can match
+    stream: TokenizerStream | None = None
+    finish: FinishReason | None = None
+
+    @property
+    def usage(self) -> TurnUsage:
+        """Tokens so far."""
+        return TurnUsage(self.prompt_tokens, self.generated, self.cached_prompt_tokens)
+
+
+@dataclass(slots=True)
+class Times:
+    """When things happened to a request, perf_counter_ns; 0 while they have not."""
+
+    arrived: int = 0
+    scheduled: int = 0
+    first_token: int = 0
+    finished: int = 0
+
+
+@dataclass(slots=True)
+class RequestState:
+    """What the engine knows of a request."""
+
+    request: int
+    options: RequestOptions
+    sequence: Sequence
+    stream: RandomStream
+    arrival_step: int
+    status: Status = Status.IDLE
+    computed: int = 0  # tokens whose keys and values are in its row
+    row: int | None = None
+    turn: Turn | None = None
+    starts: list[int] = field(default_factory=list)  # where each turn began
+    prompts: list[tuple[int, int]] = field(default_factory=list)  # [start, stop) that were read as prompts
+    preemptions: int = 0
+    recomputed: int = 0  # tokens computed a second time, after a preemption
+    high_water: int = 0  # most tokens that were ever computed
+    undrained: int = 0  # events of it that the caller has not taken
+    run: int | None = None  # in the trace
+    times: Times = field(default_factory=Times)
+
+    @property
+    def next_run(self) -> tuple[bool, int]:
+        """Whether its next run is a decode, and how many tokens it may read. What was read as a prompt is read as a
+        prompt again after a preemption, what was generated token by token again: the same numbers come out."""
+        for start, stop in self.prompts:
+            if start <= self.computed < stop:
+                return False, stop - self.computed
+        return True, 1
+
+    def view(self, held_blocks: int, cached: int) -> RequestView:
+        """What a policy may know. `cached`: tokens it would take over, while it waits."""
+        computed = cached if self.status is Status.WAITING else self.computed
+        before, self.computed = self.computed, computed
+        is_decode, tokens = self.next_run
+        self.computed = before
+        return RequestView(
+            request=self.request,
+            status=self.status,
+            arrival_step=self.arrival_step,
+            priority=self.options.priority,
+            num_tokens=len(self.sequence),
+            num_computed=computed,
+            next_tokens=min(tokens, len(self.sequence) - computed),
+            is_decode=is_decode,
+            held_blocks=held_blocks,
+            preemptions=self.preemptions,
+        )
+
+    def marked_tokens(self) -> NDArray[np.int32]:
+        """The sequence as the prefix cache compares it: generated tokens carry a mark, because their keys and values
+        came another numeric way than a prompt's would. So a warm start equals a cold one bit by bit."""
+        marked = self.sequence.tokens.copy()
+        generated = np.ones(marked.size, bool)
+        for start, stop in self.prompts:
+            generated[start:stop] = False
+        marked[generated] |= GENERATED_MARK
+        return marked
+
+
+class Request:
+    """The caller's handle of a conversation (og class Request). Made by `Engine.create_request`."""
+
+    def __init__(self, engine: Engine, number: int) -> None:
+        self._engine: Engine | None = engine
+        self.number = number
+
+    def begin_turn(self, tokens: ArrayLike, turn_options: TurnOptions | None = None) -> int:
+        """Ask something; returns the turn's id. The engine answers by events.
+
+        Args:
+            tokens: [n] token ids, n >= 1.
+            turn_options: copied; None takes the model folder's defaults.
+
+        Raises:
+            StateError: the last turn is not over, or an event of it was not taken yet.
+        """
+        return self._live()._begin_turn(self.number, tokens, turn_options)
+
+    def cancel_turn(self, turn_id: int) -> bool:
+        """End a turn now; False when it was over already."""
+        return self._live()._cancel_turn(self.number, turn_id)
+
+    def rewind_to_start_of_turn(self, turn_id: int) -> None:
+        """Forget a finished turn and all after it."""
+        self._live()._rewind(self.number, turn_id)
+
+    def tokens(self) -> NDArray[np.int32]:
+        """A copy of everything so far, [n] int32 (ours)."""
+        return self._live()._state(self.number).sequence.tokens.copy()
+
+    def close(self) -> None:
+        """Free its place and memory; closing twice is allowed."""
+        if self._engine is not None:
+            self._engine._close(self.number)
+            self._engine = None
+
+    def _live(self) -> Engine:
+        if self._engine is None:
+            raise StateError(f"request {self.number} is closed; make a new one with engine.create_request()")
+        return self._engine
+
+    def __repr__(self) -> str:
+        if self._engine is None:
+            return f"<genai_lab.Request {self.number}: closed>"
+        state = self._engine._state(self.number)
+        return f"<genai_lab.Request {self.number}: {state.status.value}, {len(state.sequence)} tokens>"

@@ -1,0 +1,44 @@
+"""Which row of the slab each running request has, and which rows one decode run covers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+GAP_LIMIT = 2  # idle rows that a decode run may carry along rather than be split in two
+
+
+class RowTable:
+    """Hands out rows, lowest first, so that the running ones stay neighbours."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._free = list(range(rows))
+
+    @property
+    def free(self) -> int:
+        """Rows not taken."""
+        return len(self._free)
+
+    def take(self) -> int:
+        """The lowest free row."""
+        return heapq.heappop(self._free)
+
+    def give_back(self, row: int) -> None:
+        """`row` is free again."""
+        heapq.heappush(self._free, row)
+
+
+def decode_ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
+    """[first, last] ranges that cover `rows`; a gap of up to GAP_LIMIT idle rows is carried along.
+
+    >>> decode_ranges([0, 1, 3, 9])
+    [(0, 3), (9, 9)]
+    """
+    ranges: list[tuple[int, int]] = []
+    for row in sorted(rows):
+        if ranges and row - ranges[-1][1] <= GAP_LIMIT + 1:
+            ranges[-1] = (ranges[-1][0], row)
+        else:
+            ranges.append((row, row))
+    return ranges

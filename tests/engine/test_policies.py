@@ -1,0 +1,181 @@
+"""What every policy promises, whatever the queue looks like, and what each is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genai_lab.engine import (
+    Decision,
+    Fcfs,
+    OrderedPolicy,
+    PolicyError,
+    PrefixFirst,
+    PriorityFirst,
+    QueueView,
+    Reason,
+    RequestView,
+    ShortestFirst,
+    Static,
+    Status,
+    StepPlan,
+    Verdict,
+)
+from genai_lab.engine.checking import check_plan
+from tests.engine.views import queue_views
+
+POLICIES = [Fcfs(), Fcfs(skip_blocked=True), PriorityFirst(), ShortestFirst(), PrefixFirst(), Static()]
+policies = st.sampled_from(POLICIES)
+
+
+@given(queue_views(), policies)
+def test_every_plan_can_be_carried_out_and_explains_everybody(view: QueueView, policy: OrderedPolicy) -> None:
+    plan = check_plan(policy.plan(view), view, policy)
+    decided = [d.request for d in (*plan.scheduled, *plan.others)]
+    assert sorted(decided) == sorted(r.request for r in (*view.waiting, *view.running))
+    for decision in (*plan.scheduled, *plan.others):
+        words = decision.in_words()
+        assert words and "?" not in words and "{" not in words
+
+
+@given(queue_views(), policies)
+def test_blocks_and_rows_are_never_promised_twice(view: QueueView, policy: OrderedPolicy) -> None:
+    plan = policy.plan(view)
+    requests = {r.request: r for r in (*view.waiting, *view.running)}
+    freed = sum(requests[d.request].held_blocks for d in plan.others if d.verdict is Verdict.PREEMPT)
+    needed = sum(view.new_blocks(requests[d.request], d.num_tokens) for d in plan.scheduled)
+    assert needed <= view.free_blocks + freed
+
+
+@given(queue_views(), policies)
+def test_planning_is_pure(view: QueueView, policy: OrderedPolicy) -> None:
+    assert policy.plan(view) == policy.plan(view)
+
+
+@given(queue_views(), policies)
+def test_answers_under_way_run_before_prompts(view: QueueView, policy: OrderedPolicy) -> None:
+    plan = policy.plan(view)
+    running = {r.request for r in view.running}
+    order = [d.verdict for d in plan.scheduled if d.request in running]
+    assert order == sorted(order, key=lambda v: v is not Verdict.DECODE)
+
+
+@given(queue_views(), policies)
+def test_no_chunk_of_one_token_is_made_or_left(view: QueueView, policy: OrderedPolicy) -> None:
+    requests = {r.request: r for r in (*view.waiting, *view.running)}
+    for decision in policy.plan(view).scheduled:
+        request = requests[decision.request]
+        if decision.verdict is Verdict.PREFILL:
+            assert decision.num_tokens >= 2 or request.next_tokens == 1
+            assert request.next_tokens - decision.num_tokens != 1
+
+
+@given(queue_views(), policies)
+def test_nothing_new_is_admitted_in_a_step_that_preempted(view: QueueView, policy: OrderedPolicy) -> None:
+    plan = policy.plan(view)
+    if any(d.verdict is Verdict.PREEMPT for d in plan.others):
+        waiting = {r.request for r in view.waiting}
+        assert not waiting & {d.request for d in plan.scheduled}
+
+
+@given(queue_views())
+def test_it_works_when_there_is_work(view: QueueView) -> None:
+    """Work-conserving: with rows, budget and blocks for the first in line, somebody runs."""
+    plan = Fcfs().plan(view)
+    running = {r.request for r in view.running}
+    if running and not plan.scheduled:
+        held_up = [d for d in plan.others if d.request in running and d.verdict is Verdict.WAIT]
+        assert all(d.reason in {Reason.NO_BLOCKS, Reason.NO_BUDGET} for d in held_up)
+    if not view.running and view.waiting and not plan.scheduled:
+        assert all(d.reason is not Reason.BEHIND for d in plan.others[:1])
+
+
+def waiting(number: int, **changes: object) -> RequestView:
+    view = RequestView(number, Status.WAITING, number, 0, 20, 0, 20, False, 0, 0)
+    return replace(view, **changes)
+
+
+def queue(*requests: RequestView, **changes: object) -> QueueView:
+    view = QueueView(100, requests, (), 512, 1, 40, 40, 16, 128, 1)
+    return replace(view, **changes)
+
+
+def admitted(policy: OrderedPolicy, view: QueueView) -> list[int]:
+    return [d.request for d in policy.plan(view).scheduled]
+
+
+def test_each_policy_picks_whom_it_is_for() -> None:
+    first, short = waiting(1, arrival_step=90), waiting(2, arrival_step=95, num_tokens=8, next_tokens=8)
+    cached = waiting(3, arrival_step=95, num_tokens=40, num_computed=32, next_tokens=8, held_blocks=2)
+    urgent = waiting(4, arrival_step=99, priority=-1)
+    view = queue(first, short, cached, urgent)
+    assert admitted(Fcfs(), view) == [1]
+    assert admitted(ShortestFirst(), view) == [2]
+    assert admitted(PrefixFirst(), view) == [3]
+    assert admitted(PriorityFirst(), view) == [4]
+
+
+@pytest.mark.parametrize("policy", [ShortestFirst(patience=50), PrefixFirst(patience=50), PriorityFirst(patience=20)])
+def test_patience_ends(policy: OrderedPolicy) -> None:
+    old = waiting(1, arrival_step=0, num_tokens=90, next_tokens=90, priority=1)
+    new = waiting(2, arrival_step=99, num_tokens=40, num_computed=32, next_tokens=8, held_blocks=2)
+    assert admitted(policy, queue(old, new)) == [1]
+
+
+def test_the_head_of_the_line_is_not_overtaken_unless_asked_for() -> None:
+    big, small = waiting(1, num_tokens=400, next_tokens=400), waiting(2, num_tokens=8, next_tokens=8)
+    view = queue(big, small, free_blocks=5, free_rows=2, rows=2)
+    plan = Fcfs().plan(view)
+    assert [d.reason for d in plan.others] == [Reason.NO_BLOCKS, Reason.BEHIND]
+    assert "21 more would have admitted it" in plan.others[0].in_words()
+    assert "behind request 1" in plan.others[1].in_words()
+    assert admitted(Fcfs(skip_blocked=True), view) == [2]
+
+
+def test_what_can_never_fit_is_rejected_at_once() -> None:
+    plan = Fcfs().plan(queue(waiting(1, num_tokens=1000, next_tokens=1000)))
+    assert plan.others[0].verdict is Verdict.REJECT
+    assert "63 blocks, the whole pool has 40" in plan.others[0].in_words()
+
+
+def test_a_policy_may_be_two_lines_in_a_cell() -> None:
+    class LongestFirst(OrderedPolicy):
+        def key(self, request: RequestView, view: QueueView) -> int:
+            return -request.remaining
+
+    assert admitted(LongestFirst(), queue(waiting(1), waiting(2, num_tokens=30, next_tokens=30))) == [2]
+
+
+class Fixed:
+    def __init__(self, plan: object) -> None:
+        self.answer = plan
+
+    def plan(self, view: QueueView) -> StepPlan:
+        return self.answer  # type: ignore[return-value]
+
+
+def run(number: int, tokens: int, verdict: Verdict = Verdict.PREFILL) -> Decision:
+    return Decision(number, verdict, Reason.POLICY, tokens)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (None, "returned NoneType"),
+        (StepPlan((run(9, 2),)), "request 9, which is not in the view"),
+        (StepPlan((run(1, 2), run(1, 2))), "decided twice about request 1"),
+        (StepPlan((run(1, 21),)), "21 tokens of request 1; allowed is 1 to 20"),
+        (StepPlan((run(1, 0),)), "0 tokens of request 1"),
+        (StepPlan((run(1, 1, Verdict.DECODE),)), "its next run is a prefill"),
+        (StepPlan((run(1, 20), run(2, 20))), "scheduled 40 tokens; the budget is 30"),
+        (StepPlan((run(1, 5), run(2, 5))), "admitted 2 requests; 1 rows are free"),
+        (StepPlan((), (run(1, 0, Verdict.PREEMPT),)), "preempted request 1, which is not running"),
+    ],
+)
+def test_a_plan_that_is_nonsense_names_what_it_did(plan: object, words: str) -> None:
+    view = queue(waiting(1), waiting(2), budget=30)
+    with pytest.raises(PolicyError, match=words):
+        check_plan(Fixed(plan).plan(view), view, Fixed(plan))
