@@ -18,6 +18,15 @@ from genai_lab._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from genai_lab.config import Config as Config
+    from genai_lab.engine import Engine as Engine
+    from genai_lab.engine import EngineErrorCode as EngineErrorCode
+    from genai_lab.engine import EngineEvent as EngineEvent
+    from genai_lab.engine import EngineEventBuffer as EngineEventBuffer
+    from genai_lab.engine import EngineEventFlags as EngineEventFlags
+    from genai_lab.engine import Request as Request
+    from genai_lab.engine import RequestOptions as RequestOptions
+    from genai_lab.engine import TurnOptions as TurnOptions
+    from genai_lab.engine import TurnUsage as TurnUsage
     from genai_lab.errors import GenaiLabError as GenaiLabError
     from genai_lab.generation import Generator as Generator
     from genai_lab.generation import GeneratorParams as GeneratorParams
@@ -35,15 +44,24 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Config": "genai_lab.config",
+    "Engine": "genai_lab.engine",
+    "EngineErrorCode": "genai_lab.engine",
+    "EngineEvent": "genai_lab.engine",
+    "EngineEventBuffer": "genai_lab.engine",
+    "EngineEventFlags": "genai_lab.engine",
     "FinishReason": "genai_lab.types",
     "GenaiLabError": "genai_lab.errors",
     "Generator": "genai_lab.generation",
     "GeneratorParams": "genai_lab.generation",
     "Model": "genai_lab.models",
+    "Request": "genai_lab.engine",
+    "RequestOptions": "genai_lab.engine",
     "Tensor": "genai_lab.types",
     "Tokenizer": "genai_lab.generation",
     "TokenizerStream": "genai_lab.generation",
     "Trace": "genai_lab.workbench.trace",
+    "TurnOptions": "genai_lab.engine",
+    "TurnUsage": "genai_lab.engine",
     "ask": "genai_lab.workbench.ask",
     "load": "genai_lab.workbench.load",
     "model_folder": "genai_lab.workbench.default_model",

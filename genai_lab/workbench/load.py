@@ -13,7 +13,8 @@ def load(name_or_path: str | os.PathLike[str] = "smollm2") -> Model:
     """Load a model.
 
     Args:
-        name_or_path: a known name ("smollm2": fetched and converted at first use, then cached), or the path of any model
+        name_or_path: a known name ("smollm2": fetched and converted at first use, then cached), or the path of any
+        model
             folder in onnxruntime-genai's format.
 
     Raises:

@@ -17,7 +17,8 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float =
     Args:
         max_tokens: tokens kept; beyond, the oldest are dropped and counted in `trace.dropped`.
         max_stages: stage events kept, likewise.
-        logits_mb: memory (MiB) for rows of logits that are not digested yet. Digesting waits until the trace is read, or
+        logits_mb: memory (MiB) for rows of logits that are not digested yet. Digesting waits until the trace is read,
+        or
             this is full, so that it does not slow the run.
 
     Yields:
