@@ -10,9 +10,12 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from genai_lab.tracing import Recorder, Recording
 from genai_lab.widgets.page import offline_page
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.labpage import screenshot
 from tests.browser.watch import PageWatch
 from tests.widgets.recorded import WORDS, ScriptedRun
+
+expect.set_options(timeout=PATIENCE_MS)
 
 TOKENS = 40
 OpenPage = Callable[..., Page]
