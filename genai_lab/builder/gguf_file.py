@@ -56,7 +56,7 @@ class GgufFile:
     """What a GGUF file holds."""
 
     path: Path
-    metadata: dict[str, Any]
+    metadata: dict[str, Any]  # numbers, strings, lists of strings; arrays of numbers are views of the memory map
     tensors: dict[str, GgufTensor]
 
 
@@ -111,11 +111,10 @@ class _Cursor:
         self.at += size
         return raw.decode("utf-8", errors="replace")
 
-    def array(self, dtype: str, count: int) -> list[Any]:
+    def array(self, dtype: str, count: int) -> NDArray[Any]:
         values = np.frombuffer(self.view, dtype=dtype, count=count, offset=self.at)
         self.at += values.nbytes
-        numbers: list[Any] = values.tolist()
-        return numbers
+        return values
 
 
 def _read_header(cursor: _Cursor) -> tuple[int, int]:

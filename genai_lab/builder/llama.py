@@ -25,7 +25,7 @@ from genai_lab.builder.layers import Layers
 from genai_lab.builder.onnx_file import MICROSOFT, OnnxWriter
 from genai_lab.builder.options import BuildOptions, Precision
 
-MAX_CONTEXT: Final = 1 << 20  # the rotary tables hold 4 * head_size bytes for every position
+MAX_CONTEXT, MAX_HEAD_SIZE = 1 << 18, 256  # the rotary tables hold 4 * head_size bytes for every position
 LOUD_CHANNELS: Final = 4
 HEAD_SIZE_STEP: Final = 16  # of GroupQueryAttention's rotary kernel on a CPU
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
@@ -51,7 +51,7 @@ def read_llama(source: Checkpoint) -> Llama:
         intermediate_size=source.integer("llama.feed_forward_length"),
         num_attention_heads=heads,
         num_key_value_heads=source.integer("llama.attention.head_count_kv", heads),
-        head_size=source.integer("llama.attention.key_length", hidden_size // heads),
+        head_size=source.integer("llama.attention.key_length", hidden_size // heads, high=MAX_HEAD_SIZE),
         vocab_size=source.num_rows("token_embd.weight"),
         context_length=source.integer("llama.context_length", high=MAX_CONTEXT),
     )

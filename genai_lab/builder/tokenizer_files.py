@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from genai_lab.errors import ModelFolderError
 
-T = TypeVar("T", str, int)
 CONTROL, USER_DEFINED = 3, 4  # of tokenizer.ggml.token_type: special tokens, and plain text that is never split
 
 
@@ -100,20 +100,22 @@ def read_vocabulary(metadata: Mapping[str, Any], vocab_size: int) -> Vocabulary:
         raise ModelFolderError(f"metadata tokenizer.ggml.model is {kind!r}; only byte-level BPE, 'gpt2', is supported.")
     if cut not in PRE_TOKENIZERS:
         raise ModelFolderError(f"metadata tokenizer.ggml.pre is {cut!r}; supported are {', '.join(PRE_TOKENIZERS)}.")
-    tokens = _list_of(str, metadata, "tokenizer.ggml.tokens")
-    types = _list_of(int, metadata, "tokenizer.ggml.token_type")
+    tokens = _strings(metadata, "tokenizer.ggml.tokens")
+    types = metadata.get("tokenizer.ggml.token_type")
+    if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
+        raise ModelFolderError("metadata tokenizer.ggml.token_type is missing or not an array of whole numbers.")
     if not len(tokens) == len(types) == vocab_size or len(set(tokens)) != vocab_size:
         raise ModelFolderError(
             f"metadata holds {len(tokens)} tokens ({len(set(tokens))} different) and {len(types)} token types; "
             f"the embedding has {vocab_size} rows."
         )
-    merges = [_merge(entry) for entry in _list_of(str, metadata, "tokenizer.ggml.merges")]
+    merges = [_merge(entry) for entry in _strings(metadata, "tokenizer.ggml.merges")]
     template = metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):
         raise ModelFolderError(f"metadata tokenizer.chat_template is a {type(template).__name__}; text is needed.")
     return Vocabulary(
         tokens,
-        types,
+        types.tolist(),
         merges,
         cut,
         _special_tokens(metadata, vocab_size),
@@ -145,10 +147,10 @@ def _special_token_names(vocabulary: Vocabulary) -> dict[str, str]:
     return names if special.unk is None else {**names, "unk_token": tokens[special.unk]}
 
 
-def _list_of(kind: type[T], metadata: Mapping[str, Any], key: str) -> list[T]:
+def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     values = metadata.get(key)
-    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-        raise ModelFolderError(f"metadata {key} is missing or not a list of {kind.__name__}.")
+    if not isinstance(values, list):  # lists are of strings; numbers come as arrays
+        raise ModelFolderError(f"metadata {key} is missing or not a list of strings.")
     return values
 
 

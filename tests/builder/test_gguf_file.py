@@ -27,7 +27,7 @@ def test_it_reads_what_was_written(tiny: Path) -> None:
     assert file.metadata["llama.attention.head_count"] == 2
     assert file.metadata["llama.rope.freq_base"] == 10000.0
     assert file.metadata["tokenizer.ggml.tokens"] == tiny_tokens()
-    assert all(isinstance(kind, int) for kind in file.metadata["tokenizer.ggml.token_type"])
+    assert len(file.metadata["tokenizer.ggml.token_type"]) == len(tiny_tokens())
     weights = tiny_weights(TinySizes(), 0)
     assert file.tensors.keys() == weights.keys()
     for name, values in weights.items():
@@ -53,7 +53,9 @@ def test_it_reads_every_metadata_type(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert {key: read_gguf(path).metadata[key] for key in values} == {key: value for key, (_, value) in values.items()}
+    read = read_gguf(path).metadata
+    read["list"] = read["list"].tolist()
+    assert {key: read[key] for key in values} == {key: value for key, (_, value) in values.items()}
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
