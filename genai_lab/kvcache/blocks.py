@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from operator import index
+from typing import SupportsIndex, overload
 
 from genai_lab.errors import ArgumentError
 from genai_lab.kvcache.eviction import Eviction, EvictionPolicy, FreeBlock, LeastRecentlyUsed
@@ -39,7 +40,7 @@ class BlockPool:
         num_blocks: blocks in the pool.
         block_size: tokens per block.
         eviction: chooses which cached block is given up; default the least recently used.
-        hasher: 63-bit hash of a block's content; the default is the same in every process.
+        hasher: 48-bit hash of a block's content; the default is the same in every process.
 
     >>> pool = BlockPool(num_blocks=4, block_size=16)
     >>> taken = pool.take(2, request=0, step=0)
@@ -79,7 +80,14 @@ class BlockPool:
 
     def take(self, count: int, request: int, step: int) -> tuple[Taken, ...]:
         """Reserve `count` <= `num_free` free blocks, evicting cached content when no empty ones are left."""
-        return tuple(self._take_one(request, step) for _ in range(count))
+        taken: list[Taken] = []
+        try:
+            for _ in range(count):
+                taken.append(self._take_one(request, step))
+        except Exception:  # a policy may raise anything
+            self.put_back(taken)
+            raise
+        return tuple(taken)
 
     def _take_one(self, request: int, step: int) -> Taken:
         block = self.free_queue.at(0)
@@ -97,12 +105,12 @@ class BlockPool:
     def _choose(self) -> int:
         candidates = _Candidates(self)
         chosen = self.eviction.choose(candidates)
-        if chosen not in self.free_queue:
+        if not isinstance(chosen, SupportsIndex) or chosen not in self.free_queue:
             raise ArgumentError(
                 f"the eviction policy {type(self.eviction).__name__} chose block {chosen!r}, which is not among its "
                 f"{len(candidates)} candidates; return the .block of one of them"
             )
-        return chosen
+        return index(chosen)
 
     def overwrite(self, block: int, request: int, step: int) -> Taken:
         """The only holder of a cached block is about to write into it: its content cannot be found any more."""
@@ -228,15 +236,15 @@ class _Candidates(Sequence[FreeBlock]):
         return len(self._pool.free_queue)
 
     @overload
-    def __getitem__(self, index: int) -> FreeBlock: ...
+    def __getitem__(self, place: int) -> FreeBlock: ...
     @overload
-    def __getitem__(self, index: slice) -> list[FreeBlock]: ...
-    def __getitem__(self, index: int | slice) -> FreeBlock | list[FreeBlock]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        pool, block = self._pool, self._pool.free_queue.at(index % len(self))
+    def __getitem__(self, place: slice) -> list[FreeBlock]: ...
+    def __getitem__(self, place: int | slice) -> FreeBlock | list[FreeBlock]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        pool, block = self._pool, self._pool.free_queue.at(place % len(self))
         key, owner = pool.keys[block], pool.computed_by[block]
         assert key is not None and owner is not None
         return FreeBlock(block, owner, pool.last_used[block], pool.hits[block], key.depth, key.adapter)

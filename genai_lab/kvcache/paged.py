@@ -70,7 +70,7 @@ class PagedCache:
         prefix_caching: full blocks can be found and adopted by later requests.
         eviction: chooses which cached block is given up; default `LeastRecentlyUsed()`.
         writes_in_place: a run writes into pool blocks (`VmStore`) rather than into rows of its own (`SlotStore`).
-        hasher: 63-bit hash of a block's content.
+        hasher: 48-bit hash of a block's content.
 
     >>> import numpy as np
     >>> cache = PagedCache(num_blocks=4, block_size=2)
@@ -187,8 +187,8 @@ class PagedCache:
         copied = int(copy and not overwrite)
         if fresh + copied > self.pool.num_free:
             return Shortage(fresh + copied, self.pool.num_free)
-        overwritten = self.pool.overwrite(table.blocks[-1], request, step) if overwrite else None
         taken = self.pool.take(fresh + copied, request, step)
+        overwritten = self.pool.overwrite(table.blocks[-1], request, step) if overwrite else None
         ids = tuple(one.block for one in taken)
         receipt = Receipt(
             id=self._next_receipt,

@@ -41,7 +41,7 @@ class PrefixIndex:
     Args:
         block_size: tokens per block.
         memory: how many evictions and partial ends are remembered for explanations.
-        hasher: 63-bit hash of bytes; tests give one that collides.
+        hasher: 48-bit hash of bytes; tests give one that collides.
     """
 
     def __init__(self, block_size: int, memory: int, hasher: Hasher = block_hash) -> None:

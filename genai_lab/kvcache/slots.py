@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from genai_lab.kvcache.contiguous import check_fits
 from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
 from genai_lab.kvcache.layout import KVLayout
-from genai_lab.kvcache.stores import bytes_needed, check_range, check_row, check_sizes
+from genai_lab.kvcache.stores import bytes_needed, check_range, check_row, check_sizes, still_open
 
 
 class SlotStore:
@@ -47,15 +47,20 @@ class SlotStore:
         check_fits(self.nbytes, rows, capacity)
         shape = layout.row_shape(rows, capacity)
         # zero pages: the system gives memory as tokens arrive
-        self._slab: NDArray[Any] = np.zeros((layout.num_layers, 2, *shape), layout.numpy_dtype)
-        self.pool: NDArray[Any] = np.zeros(
+        self._slab: NDArray[Any] | None = np.zeros((layout.num_layers, 2, *shape), layout.numpy_dtype)
+        self._pool: NDArray[Any] | None = np.zeros(
             (num_blocks, layout.num_layers, 2, layout.num_kv_heads, block_size, layout.head_dim), layout.numpy_dtype
         )
 
     @property
     def slab(self) -> NDArray[Any]:
         """[layers, 2, rows, kv_heads, capacity, head_dim]."""
-        return self._slab
+        return still_open(self._slab)
+
+    @property
+    def pool(self) -> NDArray[Any]:
+        """[num_blocks, layers, 2, kv_heads, block_size, head_dim]."""
+        return still_open(self._pool)
 
     def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
         """Copy pool blocks into the row."""
@@ -89,7 +94,8 @@ class SlotStore:
         check_row(source, self.rows)
         check_row(target, self.rows)
         check_range(0, tokens, self.capacity)
-        self._slab[:, :, target, :, :tokens] = self._slab[:, :, source, :, :tokens]
+        slab = self.slab
+        slab[:, :, target, :, :tokens] = slab[:, :, source, :, :tokens]
 
     def move_row(self, source: int, target: int, tokens: int) -> None:
         """The same: the old row's content is not read any more."""
@@ -104,11 +110,10 @@ class SlotStore:
 
     def close(self) -> None:
         """Drop the arrays; memory goes back when no binding holds them."""
-        self._slab = self._slab[:0]
-        self.pool = self.pool[:0]
+        self._slab = self._pool = None
 
     def _part(self, row: int, copy: BlockCopy) -> NDArray[Any]:
         """[layers, 2, kv_heads, tokens, head_dim] view of the row."""
         check_range(copy.start, copy.stop, self.capacity)
-        part: NDArray[Any] = self._slab[:, :, row, :, copy.start : copy.stop]
+        part: NDArray[Any] = self.slab[:, :, row, :, copy.start : copy.stop]
         return part

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
 from genai_lab.kvcache.layout import KVLayout
 
@@ -93,6 +93,13 @@ def check_row(row: int, rows: int) -> None:
     """Refuse a row that is not there (a negative one too: it would be another one's)."""
     if not 0 <= row < rows:
         raise ArgumentError(f"row is {row}; the store has rows 0 to {rows - 1}")
+
+
+def still_open(array: NDArray[Any] | None) -> NDArray[Any]:
+    """A store's array, as long as the store is not closed."""
+    if array is None:
+        raise StateError("the store is closed; make a new one")
+    return array
 
 
 def check_range(start: int, stop: int, capacity: int) -> None:

@@ -23,7 +23,7 @@ from genai_lab.kvcache import pages
 from genai_lab.kvcache.contiguous import check_fits
 from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
 from genai_lab.kvcache.layout import KVLayout
-from genai_lab.kvcache.stores import bytes_needed, check_range, check_row, check_sizes
+from genai_lab.kvcache.stores import bytes_needed, check_range, check_row, check_sizes, still_open
 from genai_lab.kvcache.table import blocks_for
 
 SPARE_MAPPINGS = 2_000  # left to the rest of the process: libraries, threads, other arrays
@@ -104,12 +104,12 @@ class VmStore:
     @property
     def slab(self) -> NDArray[Any]:
         """[layers, 2, rows, kv_heads, capacity, head_dim]."""
-        return _open(self._slab)
+        return still_open(self._slab)
 
     @property
     def pool(self) -> NDArray[Any]:
         """[num_blocks, layers, 2, kv_heads, block_size, head_dim], a view of the same pages."""
-        return np.moveaxis(_open(self._pool), 3, 0)
+        return np.moveaxis(still_open(self._pool), 3, 0)
 
     def block_table(self, row: int) -> tuple[int, ...]:
         """The blocks mapped into a row."""
@@ -168,7 +168,7 @@ class VmStore:
 
     def copy_block(self, source: int, target: int) -> None:
         """Copy a pool block."""
-        pool = _open(self._pool)
+        pool = still_open(self._pool)
         pool[:, :, :, target] = pool[:, :, :, source]
 
     def clear(self, row: int) -> None:
@@ -205,11 +205,11 @@ class VmStore:
         self._tables[row], self._pieces[row] = table, _count_pieces(table)
 
     def _check_place(self, row: int, index: int, block: int, length: int) -> None:
+        check_range(0, (index + 1) * self.block_size, self.capacity)
         if not 0 <= block < self.num_blocks:
             raise ArgumentError(f"block is {block}; the pool has blocks 0 to {self.num_blocks - 1}")
         if not 0 <= index <= length:
             raise ArgumentError(f"index is {index}; row {row} has {length} blocks, so 0 to {length} is allowed")
-        check_range(0, (index + 1) * self.block_size, self.capacity)
 
     def _check_mappings(self, row: int, table: list[int]) -> None:
         needed = self.num_mappings - self._cost(self._pieces[row]) + self._cost(_count_pieces(table))
@@ -253,12 +253,6 @@ class VmStore:
         if self._range is None:
             raise StateError("the store is closed; make a new one")
         return self._range
-
-
-def _open(array: NDArray[Any] | None) -> NDArray[Any]:
-    if array is None:
-        raise StateError("the store is closed; make a new one")
-    return array
 
 
 def _count_pieces(table: Sequence[int]) -> int:

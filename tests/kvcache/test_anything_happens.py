@@ -16,19 +16,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from genai_lab.kvcache import VmStore
-from tests.kvcache.world import CAPACITY, ROWS, World
+from tests.kvcache.world import CAPACITY, KINDS, ROWS, World
 
 SHARED = [1, 1, 2, 1, 2, 2, 1, 2]  # prompts begin like this, so that prefixes are found
 TOKENS = st.lists(st.integers(1, 2), min_size=1, max_size=6)
 NAMES = st.sampled_from(["", "", "", "x"])
 PICK = st.integers(0, ROWS - 1)
-KINDS = [
-    "slots",
-    pytest.param(
-        "vm", marks=pytest.mark.skipif(not VmStore.is_available().available, reason=VmStore.is_available().reason)
-    ),
-]
 
 
 class AnythingHappens(RuleBasedStateMachine):

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from genai_lab.kvcache import (
@@ -28,6 +29,12 @@ BLOCK = 4
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=2, head_dim=256, dtype="float32")  # 4 x 256 x f32 = one page
 ROWS, CAPACITY = 5, 24
 GARBAGE = -7.0
+KINDS = [
+    "slots",
+    pytest.param(
+        "vm", marks=pytest.mark.skipif(not VmStore.is_available().available, reason=VmStore.is_available().reason)
+    ),
+]
 Prefix = tuple[str, str, tuple[int, ...]]
 
 
