@@ -7,6 +7,8 @@ any of the files is made, only their order.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,14 +49,24 @@ def build_model(
     _check_replaceable(place, options)
     source = Checkpoint(read_gguf(input_path), options.precision)
     with whole_folder(place, keep_existing) as folder:
-        _fill(folder, source, options)
+        _fill(folder, source, options, model_name(input_path))
     return place
 
 
-def _fill(folder: Path, source: Checkpoint, options: BuildOptions) -> None:
+def model_name(checkpoint: str | os.PathLike[str]) -> str:
+    """What a person calls the model: the checkpoint's file name without its ending and quantisation.
+
+    >>> model_name("models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    'SmolLM2-135M-Instruct'
+    """
+    stem = Path(checkpoint).name.removesuffix(".gguf")
+    return re.sub(r"[.-](I?Q\d\w*|B?F(16|32))$", "", stem, flags=re.IGNORECASE)
+
+
+def _fill(folder: Path, source: Checkpoint, options: BuildOptions, name: str) -> None:
     with OnnxWriter(folder, options.filename) as writer:
         shape = write_graph(source, writer, options)
-        writer.save(shape.model_type)
+        writer.save(shape.model_type, name)
     special = write_tokenizer(source.gguf.metadata, shape.vocab_size, shape.context_length, folder)
     config = genai_config(shape, special, options.filename)
     (folder / "genai_config.json").write_text(json.dumps(config, indent=4) + "\n", encoding="utf-8")

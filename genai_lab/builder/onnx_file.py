@@ -94,8 +94,10 @@ class OnnxWriter:
             tensor.external_data.add(key=key, value=str(value))
         self.initializers[name] = tensor
 
-    def save(self, graph_name: str) -> None:
+    def save(self, graph_name: str, model_name: str = "") -> None:
+        """Write the graph; `model_name` is what a person calls the model, kept in the file's metadata."""
         graph = helper.make_graph(self.nodes, graph_name, self.inputs, self.outputs, list(self.initializers.values()))
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="genai_lab.builder")
+        helper.set_model_props(model, {"name": model_name})
         self.path.write_bytes(model.SerializeToString())

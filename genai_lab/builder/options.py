@@ -13,7 +13,7 @@ from typing import Final
 
 from genai_lab.errors import ArgumentError
 
-FORMAT_VERSION: Final = 2  # goes up when the same checkpoint and options give other files: caches are keyed by it
+FORMAT_VERSION: Final = 3  # goes up when the same checkpoint and options give other files: caches are keyed by it
 EXECUTION_PROVIDERS: Final = ("cpu",)
 MAX_FILENAME: Final = 200  # bytes; the weights' file adds a suffix
 

@@ -82,7 +82,7 @@ class Model:
             "kv_bytes_per_token": self.kv_layout.bytes_per_token,
             "eos_token_ids": list(self.config.model.eos_token_ids),
             "threads": self.session.threads,
-            "machine": f"{self.session.threads} CPU threads, onnxruntime {ort.__version__}",
+            "onnxruntime": ort.__version__,
         }
 
     def close(self) -> None:

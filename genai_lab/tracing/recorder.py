@@ -168,11 +168,16 @@ class Recorder:
     # ---- what readers call --------------------------------------------------------------------------------------
 
     @property
+    def max_tokens(self) -> int:
+        """Tokens kept at most."""
+        return self._tokens.maxlen or 0
+
+    @property
     def dropped(self) -> dict[str, int]:
-        """Rows that did not fit: the oldest tokens and stage events."""
+        """Rows that did not fit: the oldest tokens and stage events. (A row is appended before it is counted.)"""
         return {
-            "tokens": self._token_count - len(self._tokens),
-            "stages": self._stage_count - len(self._stages),
+            "tokens": max(0, self._token_count - len(self._tokens)),
+            "stages": max(0, self._stage_count - len(self._stages)),
         }
 
     @property

@@ -300,8 +300,7 @@ def is_closed(model: Model) -> bool:
 
 def room(recorder: Recorder) -> int:
     """How many tokens fit before the oldest are dropped."""
-    most: int = recorder._tokens.maxlen or 0
-    return most - recorder.counts["tokens"]
+    return recorder.max_tokens - recorder.counts["tokens"]
 
 
 def read_request(message: Mapping[str, Any]) -> tuple[Fork, dict[str, Any]] | None:

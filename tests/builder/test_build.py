@@ -304,10 +304,12 @@ def test_changed_bytes_give_a_model_or_a_clear_error(tmp_path: Path, data: st.Da
 
 def fingerprint(folder: Path) -> str:
     """What a folder is made of, without what may differ between platforms or versions: weights and tokenizer.json."""
-    graph = onnx.load(folder / "model.onnx", load_external_data=False).graph
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    graph = model.graph
     parts: list[object] = [(node.op_type, node.domain, list(node.input), list(node.output)) for node in graph.node]
     parts += [sorted((a.name, str(onnx.helper.get_attribute_value(a))) for a in node.attribute) for node in graph.node]
     parts += [(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in graph.initializer]
+    parts += [(item.key, item.value) for item in model.metadata_props]
     parts += [(folder / name).read_text() for name in sorted(FILES) if not name.startswith(("model", "tokenizer.json"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -316,6 +318,6 @@ def test_the_format_version_goes_up_with_the_files(tmp_path: Path) -> None:
     """Files changed on purpose? Raise FORMAT_VERSION, lest caches serve the old ones, and record both here."""
     made = {precision: fingerprint(tiny_model_folder(tmp_path / precision, precision)) for precision in Precision}
     assert (FORMAT_VERSION, made) == (
-        2,
-        {"fp32": "e40bee11106a87fb", "int8": "c9e79b68919fb99c", "int4": "49a491e232bdbcee"},
+        3,
+        {"fp32": "592ce5db3deb40fb", "int8": "8c3c8090d68e1d60", "int4": "7266eddb79843b31"},
     )

@@ -28,6 +28,12 @@ export function treeOrder(store: Pick<Store, "runs">, closed: ReadonlySet<number
 }
 
 /** All numbers of a run's tokens, for the table. */
+/** What a screen reader hears when the newest answer is over. */
+function outcome(status: string): string {
+  if (status === "failed") return "the answer failed";
+  return status === "stopped" ? "the answer was stopped" : "the answer is complete";
+}
+
 function tokenSheet(store: Store, run: Run | undefined) {
   const get = (column: string, row: number) => store.tokens.get(column, row);
   return {
@@ -238,7 +244,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
           ? "stopping"
           : "the model is writing"
         : store.runs.length
-          ? "the answer is complete"
+          ? outcome(store.runs[store.runs.length - 1].info.status)
           : "",
     );
   };

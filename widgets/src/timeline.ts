@@ -134,6 +134,15 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     }
     const { total, model, choose, rest, recorder } = shareOf(t);
     const name = nameOf(t.row);
+    if (Number.isNaN(store.tokens.get("final_prob", t.row))) {
+      refill(
+        read,
+        `Token ${placeInAnswer(store, at) + 1} `,
+        h("b", {}, `“${name}”`),
+        " was put here by hand; nothing was computed for it.",
+      );
+      return;
+    }
     refill(
       read,
       `Token ${placeInAnswer(store, at) + 1} `,
