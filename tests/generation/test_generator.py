@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
+from genai_lab.generation.generator import chunk_stops
 
 PROMPT = [1, 20, 30, 40, 50]
 
@@ -68,6 +70,24 @@ def test_the_prompt_may_come_in_parts(model: og.Model) -> None:
     parts.append_tokens(PROMPT[2:])
     np.testing.assert_allclose(parts.get_logits(), generator(model).get_logits(), atol=1e-4)
     assert answer(parts) == answer(generator(model))
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 16, 39])
+def test_a_prompt_read_in_chunks_gives_the_same_numbers(model: og.Model, size: int) -> None:
+    prompt = np.random.default_rng(1).integers(3, 250, 40).tolist()
+    whole, chunked = generator(model, prompt), generator(model, prompt, chunk_size=size)
+    np.testing.assert_array_equal(chunked.get_logits(), whole.get_logits())
+    assert answer(chunked) == answer(whole)
+
+
+def test_no_chunk_of_one_token_is_left_over() -> None:
+    for start in range(0, 4):
+        for stop in range(start + 2, 60):
+            for size in range(1, 20):
+                stops = [start, *chunk_stops(start, stop, size)]
+                assert stops[-1] == stop
+                assert all(b - a >= 2 for a, b in itertools.pairwise(stops))
+    assert chunk_stops(5, 6, 4) == [6]  # one token in all
 
 
 def test_a_rewound_generator_goes_on_like_a_fresh_one(model: og.Model) -> None:
