@@ -10,6 +10,7 @@ from typing import Any, Self
 import pandas as pd
 
 from genai_lab.analysis.candidates import candidate_frame
+from genai_lab.analysis.engine_frames import EngineState, block_frame, state_at, step_frame, turn_frame, why
 from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
@@ -59,6 +60,30 @@ class Trace:
     def runs(self) -> pd.DataFrame:
         """One row per answer or branch; see `analysis.frames.run_frame`."""
         return run_frame(self.recording)
+
+    def requests(self) -> pd.DataFrame:
+        """One row per turn of an engine's requests; see `analysis.engine_frames.turn_frame`."""
+        return turn_frame(self.recording)
+
+    def steps(self) -> pd.DataFrame:
+        """One row per step of an engine; see `analysis.engine_frames.step_frame`."""
+        return step_frame(self.recording)
+
+    def blocks(self, step: int) -> pd.DataFrame:
+        """One row per block that a request's table held after a step; see `analysis.engine_frames.block_frame`."""
+        return block_frame(self.recording, step)
+
+    def state_at(self, step: int) -> EngineState:
+        """The engine right after a step: who held which row and which blocks."""
+        return state_at(self.recording, step)
+
+    def why(self, request: int, step: int) -> str:
+        """What an engine decided about a request in a step, in words with the numbers that were compared.
+
+        Raises:
+            ArgumentError: the step was not recorded.
+        """
+        return why(self.recording, request, step)
 
     def candidates(self, index: int, run: int = 0) -> pd.DataFrame:
         """What else could have been token `index` of the answer of `run`, before and after each processor and filter.

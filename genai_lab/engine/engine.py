@@ -19,6 +19,7 @@ from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.checking import check_plan
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventBuffer, EngineEventFlags
 from genai_lab.engine.limits import engine_limits
+from genai_lab.engine.log import EngineLog
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
 from genai_lab.engine.plan import Decision, Policy, QueueView, RequestView, Status, StepPlan, Verdict
 from genai_lab.engine.policies import Fcfs
@@ -30,7 +31,7 @@ from genai_lab.kvcache import PagedCache, SlotStore
 from genai_lab.models import Model
 from genai_lab.models.rows import RowsExecutor
 from genai_lab.sampling import RandomStream, build_processors, effective_mode
-from genai_lab.tracing import current_tracer
+from genai_lab.tracing import Tracer, current_tracer
 from genai_lab.types import FinishReason
 
 _LOOKED_AT = 64  # waiting requests that a policy sees in one step
@@ -50,6 +51,9 @@ class Engine:
         block_size, num_blocks: the block pool, in tokens and blocks.
         chunk_size: largest piece of one prompt in one step.
         prefix_caching: share blocks of equal beginnings.
+        tracer: who records; None: whoever records where `step` is called (`with genai_lab.record()`), which does not
+        reach
+            other threads.
 
     Raises:
         CapacityError: the rows and the pool can never fit into memory.
@@ -70,6 +74,7 @@ class Engine:
         num_blocks: int | None = None,
         chunk_size: int | None = None,
         prefix_caching: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         given = {
             "max_batch_size": max_batch_size,
@@ -88,6 +93,7 @@ class Engine:
         self._cache = PagedCache(limits.num_blocks, limits.block_size, prefix_caching=prefix_caching)
         self._rows = RowTable(limits.max_batch_size)
         self._runner = StepRunner(RowsExecutor(model, self._store.slab), self._cache, self._store, self._rows)
+        self._log, self._tracer = EngineLog(model, self._cache), tracer
         self._states: dict[int, RequestState] = {}
         # by number: a waiting event keeps no request alive
         self._events: deque[tuple[int | None, EngineEvent]] = deque()
@@ -144,18 +150,22 @@ class Engine:
             Exception: the model run failed; the step was undone and may be tried again.
         """
         with self._lock:
+            start = perf_counter_ns()
+            self._log.follow(self._tracer if self._tracer is not None else current_tracer())
             view = self.view()
             plan = check_plan(self.policy.plan(view), view, self.policy)
             self._apply_preemptions(plan)
             outcome = self._runner.reserve(plan, self._states, self.steps, self._evict_idle)
             try:
                 self._runner.run(outcome, self._held_tokens())
-                self._runner.choose(outcome, current_tracer())
+                self._runner.choose(outcome, self._log.place)
             except Exception:
                 self._runner.undo(outcome)
                 raise
             self._runner.commit(outcome)
             self._finish_step(plan, outcome)
+            holders = [state for state in self._states.values() if state.row is not None]
+            self._log.step(view, outcome, holders, start, perf_counter_ns())
             return tuple(outcome.decisions)
 
     def view(self) -> QueueView:
@@ -229,6 +239,7 @@ class Engine:
             if state.turn is None or state.turn.turn_id != turn_id or state.status not in _BUSY:
                 return False
             self._end_turn(state, FinishReason.CANCELLED)
+            self._log.turn(state)
             return True
 
     def _rewind(self, number: int, turn_id: int) -> None:
@@ -276,6 +287,7 @@ class Engine:
                 state.status, state.preemptions = Status.WAITING, state.preemptions + 1
             elif decision.verdict is Verdict.REJECT:
                 self._end_turn(state, FinishReason.FAILED, EngineErrorCode.REQUEST_UNSERVICEABLE)
+                self._log.turn(state)
 
     def _evict_idle(self) -> bool:
         """Take the row of the conversation that has been silent longest; its full blocks stay in the prefix cache."""
@@ -295,7 +307,10 @@ class Engine:
                 self._end_turn(state, FinishReason.FAILED, EngineErrorCode.ENGINE_CONTRACT_FAILURE)
             elif work.choice is not None:
                 state.times.first_token = state.times.first_token or now
+                if state.turn is not None:
+                    self._log.token(work, state.turn, now)
                 self._take_token(state, work.choice.token)
+            self._log.turn(state)
         self.steps += 1
         if not outcome.works and not self._events and plan.others:
             blocked = EngineEvent(EngineEventFlags.CAPACITY_BLOCKED, error_code=EngineErrorCode.CAPACITY_DEFERRED)

@@ -97,18 +97,18 @@ class Decision:
     operands: tuple[tuple[str, int], ...] = ()
     words: str = ""
 
+    @property
+    def template(self) -> str:
+        """The sentence with the operands' names in braces; a policy's own words as they are."""
+        return self.words.replace("{", "{{").replace("}", "}}") or _SENTENCES[self.reason]
+
+    def all_operands(self) -> tuple[tuple[str, int], ...]:
+        """The numbers that were compared, and how many tokens were scheduled."""
+        return (("num_tokens", self.num_tokens), *self.operands)
+
     def in_words(self) -> str:
         """One sentence: the rule, the numbers it compared, what would have changed it."""
-        values = dict(self.operands)
-        return self.words or _SENTENCES[self.reason].format_map(_Named(values, self))
-
-
-class _Named(dict[str, object]):
-    def __init__(self, values: dict[str, int], decision: Decision) -> None:
-        super().__init__(values, num_tokens=decision.num_tokens)
-
-    def __missing__(self, key: str) -> str:
-        return "?"
+        return self.template.format_map(dict(self.all_operands()))
 
 
 _SENTENCES = {

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from genai_lab.decoding import Place, choose
 from genai_lab.engine.plan import Decision, Reason, StepPlan, Verdict
-from genai_lab.engine.request import RequestState
+from genai_lab.engine.request import RequestState, Turn
 from genai_lab.engine.rows import RowTable, decode_ranges
 from genai_lab.kvcache import PagedCache, Receipt, Shortage, SlotStore
 from genai_lab.models.rows import RowsExecutor
 from genai_lab.sampling import Choice
-from genai_lab.tracing import Change, Tracer
+from genai_lab.tracing import Change
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Outcome:
 
     works: list[Work] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # one per request the policy saw
-    evicted: int = 0
+    run_ns: int = 0  # inside the model
 
 
 class StepRunner:
@@ -88,22 +88,24 @@ class StepRunner:
 
     def run(self, outcome: Outcome, held: Mapping[int, int]) -> None:
         """The decode run, then the chunk runs. `held`: tokens in every taken row."""
+        start = perf_counter_ns()
         decodes = {_row(w.state): w for w in outcome.works if w.decision.verdict is Verdict.DECODE}
         for first, last in decode_ranges(decodes):
             self._run_decode(first, last, decodes, held)
         for work in outcome.works:
             if work.decision.verdict is Verdict.PREFILL:
                 self._run_chunk(work)
+        outcome.run_ns = perf_counter_ns() - start
 
-    def choose(self, outcome: Outcome, tracer: Tracer) -> None:
+    def choose(self, outcome: Outcome, place_of: Callable[[RequestState, Turn], Place]) -> None:
         """The next token of every request whose last known token was read. A request's own error stays its own."""
         for work in outcome.works:
             if not work.is_last or work.logits is None or work.state.turn is None:
                 continue
             work.stream_state = work.state.stream.state
             turn = work.state.turn
-            place = Place(tracer, work.state.run or 0, turn.generated)
             try:
+                place = place_of(work.state, turn)
                 work.choice, work.changes = choose(work.logits, work.state.sequence, turn.chooser, place)
             except Exception as error:  # a person's processor may raise anything
                 work.state.stream.restore(work.stream_state)

@@ -6,6 +6,7 @@ It knows numbers, interned strings and numpy arrays; it does not know models, to
 from __future__ import annotations
 
 from genai_lab.tracing.digest import BINS, CANDIDATES, Digest, digest_logits
+from genai_lab.tracing.engine_facts import StepFact, TurnFact
 from genai_lab.tracing.export import to_chrome_json
 from genai_lab.tracing.recorder import Recorder
 from genai_lab.tracing.recording import Recording, RunFacts
@@ -22,8 +23,10 @@ __all__ = [
     "Recorder",
     "Recording",
     "RunFacts",
+    "StepFact",
     "TokenFact",
     "Tracer",
+    "TurnFact",
     "current_tracer",
     "digest_logits",
     "load_recording",

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from genai_lab.tracing.columns import changed_columns, stage_columns, token_columns
 from genai_lab.tracing.digest import Digest, Digester
+from genai_lab.tracing.engine_facts import StepFact, TurnFact, engine_columns
 from genai_lab.tracing.recording import Recording, RunFacts, empty_tables
 from genai_lab.tracing.tracer import Describe, TokenFact
 
@@ -50,7 +51,7 @@ class Recorder:
     >>> recorder = Recorder()
     >>> recorder.stage(0, -1, "tokenize", 0, 1_000)
     >>> recorder.dropped
-    {'tokens': 0, 'stages': 0}
+    {'tokens': 0, 'stages': 0, 'steps': 0}
     """
 
     enabled = True
@@ -67,6 +68,10 @@ class Recorder:
         self._stages: deque[StageEvent] = deque(maxlen=max_stages)
         self._token_count = 0
         self._stage_count = 0
+        self._steps: deque[StepFact] = deque(maxlen=max_stages)
+        self._step_count = 0
+        self._turn_count = 0
+        self._turns: dict[tuple[int, int], TurnFact] = {}
         self._orphans: list[StageEvent] = []  # stages before the run they belong to
         self._question = ""
         self._waiting: deque[Entry] = deque()  # entries that still hold their logits
@@ -165,6 +170,16 @@ class Recorder:
                 self._digest_oldest()
         self.stage(fact.run, fact.index, "recorder", started, time.perf_counter_ns())
 
+    def engine_step(self, fact: StepFact) -> None:
+        """One committed step of an engine."""
+        self._steps.append(fact)
+        self._step_count += 1
+
+    def engine_turn(self, fact: TurnFact) -> None:
+        """A turn as far as it has come; a later fact of the same turn replaces it."""
+        self._turns[(fact.request, fact.turn)] = fact
+        self._turn_count += 1
+
     # ---- what readers call --------------------------------------------------------------------------------------
 
     @property
@@ -178,12 +193,18 @@ class Recorder:
         return {
             "tokens": max(0, self._token_count - len(self._tokens)),
             "stages": max(0, self._stage_count - len(self._stages)),
+            "steps": max(0, self._step_count - len(self._steps)),
         }
 
     @property
     def counts(self) -> dict[str, int]:
         """Rows seen so far, dropped ones included."""
-        return {"tokens": self._token_count, "stages": self._stage_count}
+        return {
+            "tokens": self._token_count,
+            "stages": self._stage_count,
+            "steps": self._step_count,
+            "turns": self._turn_count,
+        }
 
     def source(self, run: int) -> Any:
         """Whoever made this run, if it still lives."""
@@ -211,6 +232,8 @@ class Recorder:
             tables["tokens"] = token_columns(entries, self.origin_ns)
             tables["stages"], stage_names = stage_columns(stages, self.origin_ns)
             tables["changed"], tables["seen"], processor_names = changed
+            engine, words = engine_columns(list(self._steps), list(self._turns.values()), self.origin_ns)
+            tables.update(engine)
             return Recording(
                 tables=tables,
                 runs=list(self.runs),
@@ -219,6 +242,7 @@ class Recorder:
                 processor_names=processor_names,
                 model=dict(self.model),
                 origin={"recorded_at": self.recorded_at},
+                words=words,
                 dropped=self.dropped,
             )
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.tracing.digest import BINS, CANDIDATES
+from genai_lab.tracing.engine_facts import ENGINE_TABLES
 
 Columns = dict[str, NDArray[Any]]
 
@@ -50,7 +51,13 @@ CHANGED_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "logit": ("<f4", ()),
 }
 SEEN_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {"row": ("<u4", ()), "slot": ("<u1", ())}
-TABLES = {"tokens": TOKEN_COLUMNS, "stages": STAGE_COLUMNS, "changed": CHANGED_COLUMNS, "seen": SEEN_COLUMNS}
+TABLES = {
+    "tokens": TOKEN_COLUMNS,
+    "stages": STAGE_COLUMNS,
+    "changed": CHANGED_COLUMNS,
+    "seen": SEEN_COLUMNS,
+    **ENGINE_TABLES,
+}
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class Recording:
     processor_names: list[str]
     model: dict[str, Any]
     origin: dict[str, Any]
+    words: list[str] = field(default_factory=list)  # what the engine's tables count in
     dropped: dict[str, int] = field(default_factory=lambda: {"tokens": 0, "stages": 0})
 
     @property

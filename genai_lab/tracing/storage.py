@@ -21,6 +21,11 @@ from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts
 
 FORMAT = "genai_lab.trace"
 VERSION = 1
+WORD_COLUMNS = {
+    "decisions": ("verdict", "reason", "template"),
+    "operands": ("name",),
+    "turns": ("status", "finish"),
+}
 MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
 
 
@@ -38,6 +43,7 @@ def save_recording(recording: Recording, path: str | os.PathLike[str]) -> Path:
         "processor_names": recording.processor_names,
         "model": recording.model,
         "origin": recording.origin,
+        "words": recording.words,
         "dropped": recording.dropped,
     }
     arrays: dict[str, NDArray[Any]] = {
@@ -117,6 +123,7 @@ def _recording(arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> Recor
         processor_names=[str(name) for name in header["processor_names"]],
         model=dict(header["model"]),
         origin=dict(header["origin"]),
+        words=[str(word) for word in header["words"]],
         dropped={str(k): int(v) for k, v in header["dropped"].items()},
     )
     _check_references(recording)
@@ -146,6 +153,12 @@ def _check_references(recording: Recording) -> None:
         ("stages.run", recording.stages["run"], len(recording.runs)),
         ("stages.stage", recording.stages["stage"], len(recording.stage_names)),
         ("changed.by", recording.tables["changed"]["by"], len(recording.processor_names)),
+        ("operands.decision", recording.tables["operands"]["decision"], len(recording.tables["decisions"]["step"])),
+        *(
+            (f"{table}.{name}", recording.tables[table][name], len(recording.words))
+            for table, names in WORD_COLUMNS.items()
+            for name in names
+        ),
     )
     for name, column, limit in limits:
         if column.size and int(column.max()) >= limit:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.tracing.engine_facts import StepFact, TurnFact
+
 Describe = Callable[[Sequence[int]], list[tuple[str, bool]]]
 """Token ids -> (text, is special) of each; asked only when the trace is read."""
 
@@ -72,6 +74,10 @@ class Tracer(Protocol):
 
     def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None: ...
 
+    def engine_step(self, fact: StepFact) -> None: ...
+
+    def engine_turn(self, fact: TurnFact) -> None: ...
+
 
 class NullTracer:
     """Forgets everything; the tracer of a run that nobody records."""
@@ -94,6 +100,12 @@ class NullTracer:
         pass
 
     def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None:
+        pass
+
+    def engine_step(self, fact: StepFact) -> None:
+        pass
+
+    def engine_turn(self, fact: TurnFact) -> None:
         pass
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.tracing import Recorder, TokenFact
+from genai_lab.tracing import Recorder, StepFact, TokenFact, TurnFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,14 @@ class BranchTracer:
             token += self._before
         with self._lock:
             self._recorder.stage(run, token, name, start_ns, end_ns, n)
+
+    def engine_step(self, fact: StepFact) -> None:
+        with self._lock:
+            self._recorder.engine_step(fact)
+
+    def engine_turn(self, fact: TurnFact) -> None:
+        with self._lock:
+            self._recorder.engine_turn(fact)
 
     def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None:
         if self._before:

@@ -1,0 +1,166 @@
+"""An engine's recorded steps as pandas frames, any moment rebuilt, and why a request was served or had to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from genai_lab.errors import ArgumentError
+from genai_lab.tracing import Recording
+
+
+VERDICT_COLUMNS = {"decoding": "decode", "prefilling": "prefill", "waiting": "wait", "preempted": "preempt"}
+
+
+@dataclass(frozen=True, slots=True)
+class HolderState:
+    """One request that held a row."""
+
+    request: int
+    row: int
+    num_tokens: int  # in its row
+    block_table: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """The engine right after a step."""
+
+    step: int
+    num_waiting: int
+    blocks_used: int
+    blocks_cached: int
+    blocks_free: int
+    block_size: int
+    holders: tuple[HolderState, ...]
+
+    def owners(self) -> dict[int, tuple[int, ...]]:
+        """Block -> requests whose table holds it; more than one: it is shared."""
+        found: dict[int, tuple[int, ...]] = {}
+        for holder in self.holders:
+            for block in holder.block_table:
+                found[block] = (*found.get(block, ()), holder.request)
+        return found
+
+
+def turn_frame(recording: Recording) -> pd.DataFrame:
+    """One row per turn: times in milliseconds on the trace's clock, and what follows from them.
+
+    queue_ms is from arrival to the first step that served it, ttft_ms from arrival to the first token,
+    ttft_scheduled_ms from that first step; ms_per_token is over the tokens after the first.
+    """
+    columns = recording.tables["turns"]
+    frame = pd.DataFrame({name: columns[name] for name in columns})
+    for name in ("status", "finish"):
+        frame[name] = _words(recording, columns[name])
+    frame["queue_ms"] = frame["scheduled_ms"] - frame["arrived_ms"]
+    frame["ttft_ms"] = frame["first_token_ms"] - frame["arrived_ms"]
+    frame["ttft_scheduled_ms"] = frame["first_token_ms"] - frame["scheduled_ms"]
+    later = (frame["generated_tokens"] - 1).where(frame["generated_tokens"] > 1)
+    frame["ms_per_token"] = (frame["finished_ms"] - frame["first_token_ms"]) / later
+    frame["cache_hit_rate"] = frame["cached_prompt_tokens"] / frame["prompt_tokens"]
+    return frame
+
+
+def step_frame(recording: Recording) -> pd.DataFrame:
+    """One row per step: start_ms, dur_ms, run_ms (inside the model), tokens scheduled of the budget, how many requests
+    decoded, read their prompt, waited or were preempted, and the pool's blocks."""
+    columns = recording.tables["steps"]
+    frame = pd.DataFrame({name: columns[name] for name in columns})
+    decisions = recording.tables["decisions"]
+    verdicts = pd.Series(_words(recording, decisions["verdict"]), dtype="str")
+    for name, verdict in VERDICT_COLUMNS.items():
+        steps = decisions["step"][(verdicts == verdict).to_numpy()]
+        frame[name] = _count(frame["step"], steps, np.ones(steps.size))
+    frame["num_tokens"] = _count(frame["step"], decisions["step"], decisions["num_tokens"])
+    return frame
+
+
+def block_frame(recording: Recording, step: int) -> pd.DataFrame:
+    """One row per block of a table after a step: block, request, index in its table, tokens filled, holders."""
+    state = state_at(recording, step)
+    owners, size = state.owners(), state.block_size
+    rows = [
+        {
+            "block": block,
+            "request": holder.request,
+            "index": index,
+            "filled": min(size, max(0, holder.num_tokens - index * size)),
+            "holders": len(owners[block]),
+        }
+        for holder in state.holders
+        for index, block in enumerate(holder.block_table)
+    ]
+    return pd.DataFrame(rows, columns=["block", "request", "index", "filled", "holders"])
+
+
+def state_at(recording: Recording, step: int) -> EngineState:
+    """The engine right after `step`, put together from the recorded changes.
+
+    Raises:
+        ArgumentError: that step was not recorded, or was dropped from the ring.
+    """
+    steps, holders, tables = (recording.tables[name] for name in ("steps", "holders", "tables"))
+    row = _step_row(recording, step)
+    now = holders["step"] == step
+    found = []
+    columns = (holders[name][now].tolist() for name in ("request", "row", "num_tokens", "num_blocks"))
+    for request, place, tokens, blocks in zip(*columns, strict=True):
+        mine = (tables["request"] == request) & (tables["step"] <= step)
+        table = np.zeros(blocks, np.int64)
+        for index, block in zip(tables["index"][mine], tables["block"][mine], strict=True):
+            if index < blocks:
+                table[index] = block
+        found.append(HolderState(request, place, tokens, tuple(table.tolist())))
+    counts = {name: int(steps[name][row]) for name in ("num_waiting", "blocks_used", "blocks_cached", "blocks_free")}
+    return EngineState(step=step, **counts, block_size=int(steps["block_size"][row]), holders=tuple(found))
+
+
+def why(recording: Recording, request: int, step: int) -> str:
+    """What was decided about `request` in `step`, in words with the numbers that were compared.
+
+    Raises:
+        ArgumentError: the step was not recorded.
+    """
+    _step_row(recording, step)
+    decisions, operands = recording.tables["decisions"], recording.tables["operands"]
+    rows = np.flatnonzero((decisions["step"] == step) & (decisions["request"] == request))
+    if rows.size == 0:
+        return f"Nothing was decided about request {request} in step {step}: it was not there, or had nothing to do."
+    row = int(rows[0])
+    mine = operands["decision"] == row
+    names = (recording.words[n] for n in operands["name"][mine])
+    values = dict(zip(names, operands["value"][mine].tolist(), strict=True))
+    template = recording.words[int(decisions["template"][row])]
+    return (
+        f"Step {step}, request {request}: {recording.words[int(decisions['verdict'][row])]}. {_fill(template, values)}"
+    )
+
+
+def _fill(template: str, values: dict[str, int]) -> str:
+    """Put the numbers in by plain replacement: a file's text is never a format string."""
+    for name, value in values.items():
+        template = template.replace("{" + name + "}", f"{value:,}")
+    return template.replace("{{", "{").replace("}}", "}")
+
+
+def _step_row(recording: Recording, step: int) -> int:
+    steps = recording.tables["steps"]["step"]
+    rows = np.flatnonzero(steps == step)
+    if rows.size == 0:
+        known = f"{int(steps.min())} to {int(steps.max())}" if steps.size else "none, no engine ran here"
+        raise ArgumentError(f"step {step} is not in the trace; recorded steps are {known}")
+    return int(rows[0])
+
+
+def _words(recording: Recording, numbers: NDArray[Any]) -> list[str]:
+    return [recording.words[int(n)] for n in numbers]
+
+
+def _count(steps: pd.Series[int], where: NDArray[Any], what: NDArray[Any]) -> NDArray[np.int64]:
+    sums = pd.Series(what, dtype="int64").groupby(np.asarray(where)).sum()
+    return np.asarray(steps.map(sums).fillna(0).astype("int64"))

@@ -1,0 +1,122 @@
+"""What a trace says about an engine: recording changes nothing, and every step can be asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import genai_lab
+from genai_lab.engine import Engine, StepPlan
+from genai_lab.errors import ArgumentError
+from tests.engine.test_engine import SAMPLED, alone, answers, prompts
+
+TIGHT = {"max_batch_size": 3, "max_session_tokens": 100, "block_size": 4, "num_blocks": 24}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Path) -> genai_lab.Model:
+    return genai_lab.Model(tiny_folder)
+
+
+@pytest.fixture(scope="module")
+def traced(model: genai_lab.Model) -> tuple[genai_lab.Trace, list[list[int]], list[dict[int, tuple[int, ...]]]]:
+    """A tight run with waiting and preemption, and each step's tables as the cache itself had them."""
+    asked, tables = prompts(20, 22, 24, 30), []
+    with genai_lab.record() as trace:
+        engine = Engine(model, **TIGHT)  # type: ignore[arg-type]
+        step = engine.step
+
+        def watching() -> object:
+            decisions = step()
+            tables.append({n: engine._cache.block_table(n) for n, s in engine._states.items() if s.row is not None})
+            return decisions
+
+        engine.step = watching  # type: ignore[method-assign, assignment]
+        found = answers(engine, asked, 24)
+    return trace, found, tables
+
+
+def test_recorded_equals_plain(model: genai_lab.Model) -> None:
+    asked = prompts(20, 22, 24, 30)
+    plain = answers(Engine(model, **TIGHT), asked, 24, **SAMPLED)  # type: ignore[arg-type]
+    with genai_lab.record() as trace:
+        recorded = answers(Engine(model, **TIGHT), asked, 24, **SAMPLED)  # type: ignore[arg-type]
+    assert recorded == plain
+    tokens = trace.tokens()
+    for run, answer in enumerate(plain):
+        mine = tokens[tokens["run"] == run]["token"].tolist()
+        assert [t for t in mine if t not in model.config.model.eos_token_ids] == answer
+
+
+def test_any_step_can_be_rebuilt(traced: tuple) -> None:
+    trace, _, tables = traced
+    assert len(trace.steps()) == len(tables)
+    for step, expected in enumerate(tables):
+        state = trace.state_at(step)
+        assert {h.request: h.block_table for h in state.holders} == expected
+        held = trace.blocks(step)
+        assert held["filled"].sum() == sum(h.num_tokens for h in state.holders)
+
+
+def test_the_numbers_of_turns_and_steps_agree(traced: tuple, model: genai_lab.Model) -> None:
+    trace, found, _ = traced
+    turns, steps = trace.requests(), trace.steps()
+    assert turns["generated_tokens"].tolist() == [len(answer) for answer in found]
+    assert (turns["arrived_ms"] <= turns["scheduled_ms"]).all()
+    assert (turns["scheduled_ms"] < turns["first_token_ms"]).all()
+    assert (turns["first_token_ms"] <= turns["finished_ms"]).all()
+    assert turns["finish"].isin(["max_generated_tokens", "eos"]).all()
+    assert turns["preemptions"].sum() == steps["preempted"].sum() > 0
+    assert (turns["recomputed_tokens"][turns["preemptions"] > 0] > 0).all()
+    assert (steps["num_tokens"] <= steps["budget"]).all()
+    assert (steps["run_ms"] <= steps["dur_ms"]).all()
+    assert ((steps["blocks_used"] + steps["blocks_cached"] + steps["blocks_free"]) == TIGHT["num_blocks"]).all()
+    # every token that was computed was new or is counted as computed again
+    new = turns["prompt_tokens"] + turns["generated_tokens"] - turns["cached_prompt_tokens"]
+    assert steps["num_tokens"].sum() <= new.sum() + turns["recomputed_tokens"].sum()
+
+
+def test_every_decision_has_its_why(traced: tuple) -> None:
+    trace, _, tables = traced
+    said = [trace.why(request, step) for step in range(len(tables)) for request in range(4)]
+    assert any("needs" in words and "would have admitted it" in words for words in said)
+    assert any("loses its place" in words for words in said)
+    assert any("Answers under way come first" in words for words in said)
+    assert any("Nothing was decided" in words for words in said)
+    assert not any("{" in words for words in said)
+    with pytest.raises(ArgumentError, match="recorded steps are 0 to"):
+        trace.why(0, 10_000)
+
+
+def test_it_comes_back_from_a_file(traced: tuple, tmp_path: Path) -> None:
+    trace, _, tables = traced
+    loaded = genai_lab.Trace.load(trace.save(tmp_path / "engine.npz"))
+    for step in range(len(tables)):
+        assert loaded.state_at(step) == trace.state_at(step)
+        assert loaded.why(1, step) == trace.why(1, step)
+    assert loaded.steps().equals(trace.steps())
+
+
+def test_a_trace_without_an_engine_says_so() -> None:
+    with genai_lab.record() as trace:
+        pass
+    assert trace.steps().empty
+    assert trace.requests().empty
+    with pytest.raises(ArgumentError, match="no engine ran here"):
+        trace.state_at(0)
+
+
+def test_a_policy_that_fails_leaves_the_engine_as_it_was(model: genai_lab.Model) -> None:
+    class Broken:
+        def plan(self, view: object) -> StepPlan:
+            raise ZeroDivisionError
+
+    engine = Engine(model, policy=Broken(), max_session_tokens=100)
+    request = engine.create_request()
+    request.begin_turn(prompts(9)[0])
+    before = engine.view()
+    with pytest.raises(ZeroDivisionError):
+        engine.step()
+    assert engine.view() == before
+    assert alone(model, prompts(9)[0], 3)
