@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
 
-
 VERDICT_COLUMNS = {"decoding": "decode", "prefilling": "prefill", "waiting": "wait", "preempted": "preempt"}
 
 
