@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import against_og, import_time, recording_cost
+from benchmarks import against_og, engine_against_og, import_time, recording_cost
 from genai_lab.workbench.default_model import model_folder
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -30,9 +30,7 @@ def processor() -> str:
 
 def machine(threads: int) -> str:
     """Where and with what this was measured."""
-    packages = ", ".join(
-        f"{name} {version(name)}" for name in ("onnxruntime", "onnxruntime-genai", "numpy")
-    )
+    packages = ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "onnxruntime-genai", "numpy"))
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, {threads} threads on both sides, "
         f"Python {platform.python_version()}, {packages}."
@@ -51,6 +49,9 @@ def main() -> None:
         folder = against_og.folder_with_threads(source, arguments.threads, Path(scratch) / source.name)
         samples = against_og.measure(folder, arguments.processes)
         cost, off_us, digest_us = recording_cost.measure(folder, arguments.rounds)
+        whole = engine_against_og.folder_with_all_logits(Path(scratch) / "all-logits")
+        served = against_og.folder_with_threads(whole, arguments.threads, Path(scratch) / "served")
+        engines = engine_against_og.measure(served, max(1, arguments.processes // 2))
     step_ms = sorted(samples["genai_lab"]["decode_128_ms"])[arguments.processes // 2]
     imports = import_time.measure(arguments.rounds)
     text = f"""# Results
@@ -63,6 +64,12 @@ The A/A column compares two arms that are the same program: what lies within its
 
 ## Against onnxruntime-genai
 {against_og.table(samples)}
+
+## Eight requests at once
+"decode-heavy": prompts of 20 to 60 tokens, answers of 100 to 150. "mixed": one shared beginning of 200 tokens, own prompts of
+20 to 400, answers of 20 to 60. Defaults of both engines.
+
+{engine_against_og.table(engines)}
 
 ## Recording
 | quantity | value |
