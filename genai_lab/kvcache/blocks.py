@@ -143,7 +143,7 @@ class BlockPool:
         assert one.key is not None and one.eviction is not None
         if contents_lost or one.epoch != self.epoch or one.key in self.prefixes:
             return False
-        self.prefixes.evictions.undo(one.key, one.eviction)
+        self.prefixes.evictions.undo(one.eviction)
         self.prefixes.add(one.key, one.block)
         self.keys[one.block] = one.key
         return True

@@ -118,19 +118,15 @@ class EvictionLog:
         self.count += 1
         self.recent.append(eviction)
         self._by_content[key.hash, key.tokens] = eviction
+        self._by_content.move_to_end((key.hash, key.tokens))
         if len(self._by_content) > self.limit:
             self._by_content.popitem(last=False)
 
-    def undo(self, key: BlockKey, eviction: Eviction) -> None:
-        """As if `eviction` had not been."""
+    def undo(self, eviction: Eviction) -> None:
+        """As if `eviction` had not been; nobody asks for content that is there."""
         self.count -= 1
         if eviction in self.recent:  # not when newer ones pushed it out
             self.recent.remove(eviction)
-        self.forget(key)
-
-    def forget(self, key: BlockKey) -> None:
-        """The content is there again."""
-        self._by_content.pop((key.hash, key.tokens), None)
 
     def find(self, key: BlockKey) -> Eviction | None:
         """The eviction that took this content away."""

@@ -70,7 +70,6 @@ class PrefixIndex:
         insort(self._children.setdefault(key.parent, []), key.tokens)
         if key.parent.is_root:
             self._namespaces.setdefault(key.tokens, {})[key.namespace] = key.parent
-        self.evictions.forget(key)
 
     def remove(self, key: BlockKey) -> None:
         """The content is gone."""

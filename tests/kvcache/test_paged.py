@@ -113,6 +113,30 @@ def test_content_that_a_run_may_have_overwritten_does_not_come_back() -> None:
     assert cache.usage().blocks_free == 2 and cache.check() == []
 
 
+def test_evicted_content_stays_gone_when_the_cache_was_cleared_since() -> None:
+    cache = PagedCache(num_blocks=2, block_size=4)
+    cached(cache, 0, PROMPT[:8])
+    taken_in(cache, 1, ids(20, 21, 22, 23))
+    receipt = reserved(cache, 1, 4)
+    assert cache.reset_prefix_cache() == 1
+    cache.release(receipt)
+    assert cache.match_prefix(PROMPT).blocks == () and cache.usage().blocks_free == 2 and cache.check() == []
+
+
+def test_evicted_content_stays_gone_when_another_block_has_it_now() -> None:
+    cache = PagedCache(num_blocks=3, block_size=4)
+    for request, prompt in ((0, PROMPT[:4]), (1, ids(20, 21, 22, 23))):
+        cached(cache, request, prompt)
+    taken_in(cache, 2, ids(*range(30, 38)))
+    receipt = reserved(cache, 2, 8)  # the empty block, and the one with PROMPT's
+    assert receipt.evicted[0].owner == 0
+    taken_in(cache, 3, PROMPT[:4])
+    run(cache, 3, PROMPT[:4])
+    cache.release(receipt)
+    assert cache.match_prefix(PROMPT).blocks == cache.block_table(3) == (1,)
+    assert cache.usage().blocks_free == 2 and cache.check() == []
+
+
 def test_equal_prompts_side_by_side_end_up_sharing() -> None:
     cache = PagedCache(num_blocks=8, block_size=4)
     for request in (0, 1):

@@ -22,6 +22,10 @@ def test_regions_are_given_lowest_first_and_come_back(cache: StaticCache) -> Non
     assert cache.free(0).blocks_freed == (3, 2, 1, 0)
     assert taken_in(cache, 2, ids(1)).block_table == (0, 1, 2, 3)
     assert cache.check() == []
+    for request in (1, 2):
+        cache.free(request)
+    assert taken_in(cache, 3, ids(1)).block_table == (0, 1, 2, 3)
+    assert taken_in(cache, 4, ids(1)).block_table == (4, 5, 6, 7)
 
 
 def test_room_that_nobody_fills_is_visible(cache: StaticCache) -> None:

@@ -89,6 +89,7 @@ def test_a_released_run_is_forgotten(store: RowStore) -> None:
     store.reserve(0, failed)
     store.slab[:, :, 0, :, 6:12] = -1
     store.release(0, failed)
+    np.testing.assert_array_equal(store.slab[0, 1, 0, 0, :6, 5], [7, 7, 7, 7, 2, 2])
     store.reserve(0, receipt(6, 8, copies=(CopyOnWrite(1, 1, 3),)))
     store.slab[:, :, 0, :, 6:8] = 50
     np.testing.assert_array_equal(store.slab[0, 1, 0, 0, :8, 5], [7, 7, 7, 7, 2, 2, 50, 50])
@@ -181,6 +182,17 @@ def test_an_idle_row_is_nobodys_memory() -> None:
     assert not store.slab[:, :, 0].any()
     store.slab[:, :, 0] = 5
     assert (store.pool[2] == 8).all()
+
+
+@needs_pages
+def test_a_released_runs_blocks_are_unmapped() -> None:
+    store = vm_store()
+    store.load(0, loads(2))
+    failed = receipt(4, 12, new=(0, 1))
+    store.reserve(0, failed)
+    assert store.block_table(0) == (2, 0, 1)
+    store.release(0, failed)
+    assert store.block_table(0) == (2,)
 
 
 @needs_pages
