@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from genai_lab.engine.answers import Answer
 from genai_lab.engine.checking import PolicyError
 from genai_lab.engine.engine import Engine
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventBuffer, EngineEventFlags, TurnUsage
@@ -12,6 +13,7 @@ from genai_lab.engine.policies import Fcfs, OrderedPolicy, PrefixFirst, Priority
 from genai_lab.engine.request import Request
 
 __all__ = [
+    "Answer",
     "Decision",
     "Engine",
     "EngineErrorCode",

@@ -6,7 +6,6 @@ the commit is undone, and the other requests go on.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from dataclasses import replace
@@ -17,7 +16,9 @@ from numpy.typing import ArrayLike
 from genai_lab.decoding import Chooser, Sequence
 from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.checking import check_plan
+from genai_lab.engine.driver import Driver
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventBuffer, EngineEventFlags
+from genai_lab.engine.face import EngineFace, Patience
 from genai_lab.engine.limits import engine_limits
 from genai_lab.engine.log import EngineLog
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
@@ -26,6 +27,7 @@ from genai_lab.engine.policies import Fcfs
 from genai_lab.engine.request import Request, RequestState, Times, Turn
 from genai_lab.engine.rows import RowTable
 from genai_lab.engine.step import Outcome, StepRunner
+from genai_lab.engine.turnstile import Turnstile
 from genai_lab.errors import ArgumentError, CapacityError, StateError
 from genai_lab.kvcache import PagedCache, SlotStore
 from genai_lab.models import Model
@@ -37,7 +39,7 @@ from genai_lab.types import FinishReason
 _LOOKED_AT = 64  # waiting requests that a policy sees in one step
 
 
-class Engine:
+class Engine(EngineFace):
     """Serves many conversations on one model (og class Engine).
 
     Args:
@@ -100,13 +102,15 @@ class Engine:
         self._handles: dict[int, weakref.ref[Request]] = {}
         self._next = 0
         self.steps = 0
-        self._lock = threading.RLock()
+        self._lock = Turnstile(self._close)
+        self._driver, self._patience, self._closed = Driver(self), Patience(), False
 
     # ---- og's methods -------------------------------------------------------------------------------------------
 
     def create_request(self, *, options: RequestOptions | None = None) -> Request:
         """A new, empty conversation. Dropping the last reference to it closes it."""
         with self._lock:
+            self._check_open()
             number, self._next = self._next, self._next + 1
             limit = self.limits.max_session_tokens
             own = options or RequestOptions()
@@ -114,7 +118,7 @@ class Engine:
             self._states[number] = RequestState(number, own, Sequence(tokens), RandomStream(None), self.steps)
             request = Request(self, number)
             self._handles[number] = weakref.ref(request)
-            weakref.finalize(request, _close_dropped, weakref.ref(self), number)
+            weakref.finalize(request, self._lock.drop, number).atexit = False
             return request
 
     def create_event_buffer(self, capacity: int) -> EngineEventBuffer:
@@ -124,6 +128,7 @@ class Engine:
     def run(self, buffer: EngineEventBuffer) -> EngineEventBuffer:
         """Hand over waiting events; when there are none, step until there are or nothing is left to do."""
         with self._lock:
+            self._check_open()
             while not self._events and self.has_pending_requests():
                 self.step()
             events: list[EngineEvent] = []
@@ -138,7 +143,12 @@ class Engine:
 
     def has_pending_requests(self) -> bool:
         """Whether a turn is under way, or an event waits to be taken."""
-        return bool(self._events) or any(s.status in _BUSY for s in self._states.values())
+        with self._lock:
+            return bool(self._events) or self._has_turns()
+
+    def _has_turns(self) -> bool:
+        with self._lock:
+            return any(s.status in _BUSY for s in self._states.values())
 
     # ---- the step -----------------------------------------------------------------------------------------------
 
@@ -149,7 +159,11 @@ class Engine:
             PolicyError: the policy's plan cannot be carried out; nothing was done.
             Exception: the model run failed; the step was undone and may be tried again.
         """
+        return self._advance()
+
+    def _advance(self) -> tuple[Decision, ...]:
         with self._lock:
+            self._check_open()
             start = perf_counter_ns()
             self._log.follow(self._tracer if self._tracer is not None else current_tracer())
             view = self.view()
@@ -265,10 +279,31 @@ class Engine:
                 return
             if state.row is not None:
                 self._runner.evict(state)
-            self._events = deque((n, event) for n, event in self._events if n != number)
+            del self._handles[number]
+            if state.undrained:
+                self._events = deque((n, event) for n, event in self._events if n != number)
 
     def _state(self, number: int) -> RequestState:
+        if number not in self._states:
+            self._check_open()
+            raise StateError(f"request {number} is closed; make a new one with engine.create_request()")
         return self._states[number]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("the engine is closed; make a new one: genai_lab.Engine(model)")
+
+    def _give_back(self) -> None:
+        """Close every request, then the memory."""
+        with self._lock:
+            if self._closed:
+                return
+            for number in list(self._states):
+                self._close(number)
+            self._closed = True
+            self._events.clear()
+            self._store.close()
+            del self._runner  # its bindings hold the rows' memory
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -304,6 +339,7 @@ class Engine:
             state.status = Status.RUNNING
             state.times.scheduled = state.times.scheduled or work.started_ns
             if work.error is not None:
+                state.failure = work.error
                 self._end_turn(state, FinishReason.FAILED, EngineErrorCode.ENGINE_CONTRACT_FAILURE)
             elif work.choice is not None:
                 state.times.first_token = state.times.first_token or now
@@ -374,15 +410,12 @@ class Engine:
     ) -> None:
         if state.turn is None:
             return
-        state.undrained += 1
         event = EngineEvent(flags, None, state.turn.turn_id, token, finish, error, stop, state.turn.usage)
+        if state.sink is not None:
+            state.sink.receive(event, state.failure)
+            return
+        state.undrained += 1
         self._events.append((state.request, event))
 
 
 _BUSY = (Status.WAITING, Status.RUNNING)
-
-
-def _close_dropped(engine: weakref.ref[Engine], number: int) -> None:
-    alive = engine()
-    if alive is not None:
-        alive._close(number)

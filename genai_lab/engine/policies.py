@@ -74,10 +74,15 @@ class OrderedPolicy:
         if tokens == 0:
             draft.decide(request, Verdict.WAIT, Reason.NO_BUDGET, budget=draft.budget)
             return
-        while view.new_blocks(request, tokens) > draft.blocks:
+        needs = view.new_blocks(request, tokens)
+        if needs + request.held_blocks > view.num_blocks:
+            draft.decide(request, Verdict.REJECT, Reason.NEVER_FITS, needs_blocks=needs + request.held_blocks,
+                         num_blocks=view.num_blocks)  # fmt: skip
+            draft.blocks += request.held_blocks
+            return
+        while needs > draft.blocks:
             victim = self._victim(draft, request, running)
             if victim is None:
-                needs = view.new_blocks(request, tokens)
                 draft.decide(request, Verdict.WAIT, Reason.NO_BLOCKS, needs_blocks=needs, free_blocks=draft.blocks,
                              missing_blocks=needs - draft.blocks)  # fmt: skip
                 return

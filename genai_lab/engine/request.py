@@ -5,13 +5,13 @@ one sequence. `Request` is the caller's handle; `RequestState` is what the engin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.decoding import Chooser, Sequence
-from genai_lab.engine.events import TurnUsage
+from genai_lab.engine.events import EngineEvent, TurnUsage
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
 from genai_lab.engine.plan import RequestView, Status
 from genai_lab.errors import StateError
@@ -57,6 +57,12 @@ class Times:
     finished: int = 0
 
 
+class Sink(Protocol):
+    """Takes a request's events as they happen, in the thread that steps; it must not wait or raise."""
+
+    def receive(self, event: EngineEvent, cause: BaseException | None) -> None: ...
+
+
 @dataclass(slots=True)
 class RequestState:
     """What the engine knows of a request."""
@@ -78,6 +84,8 @@ class RequestState:
     undrained: int = 0  # events of it that the caller has not taken
     run: int | None = None  # in the trace
     times: Times = field(default_factory=Times)
+    failure: BaseException | None = None  # why its turn failed
+    sink: Sink | None = None  # takes its events; None: they wait for `Engine.run`
 
     @property
     def next_run(self) -> tuple[bool, int]:
@@ -161,7 +169,7 @@ class Request:
         return self._engine
 
     def __repr__(self) -> str:
-        if self._engine is None:
+        state = None if self._engine is None else self._engine._states.get(self.number)
+        if state is None:
             return f"<genai_lab.Request {self.number}: closed>"
-        state = self._engine._state(self.number)
         return f"<genai_lab.Request {self.number}: {state.status.value}, {len(state.sequence)} tokens>"
