@@ -66,8 +66,8 @@ The A/A column compares two arms that are the same program: what lies within its
 {against_og.table(samples)}
 
 ## Eight requests at once
-"decode-heavy": prompts of 20 to 60 tokens, answers of 100 to 150. "mixed": one shared beginning of 200 tokens, own prompts of
-20 to 400, answers of 20 to 60. Defaults of both engines.
+"decode-heavy": prompts of 20 to 60 tokens, answers of 100 to 150. "mixed": one shared beginning of 200 tokens, own
+prompts of 20 to 400, answers of 20 to 60. Defaults of both engines.
 
 {engine_against_og.table(engines)}
 

@@ -1,4 +1,4 @@
-"""One fresh process of one way of serving one load of requests; prints JSON. Started by `benchmarks.engine_against_og`."""
+"""One fresh process: one way of serving one load of requests; prints JSON. Started by `engine_against_og`."""
 
 from __future__ import annotations
 
