@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from genai_lab.errors import ArgumentError
-from genai_lab.kvcache import DeepestFirst, FreeBlock, LeastOftenUsed, LeastRecentlyUsed, PagedCache
+from genai_lab.kvcache import DeepestFirst, Eviction, FreeBlock, LeastOftenUsed, LeastRecentlyUsed, PagedCache
+from genai_lab.kvcache.eviction import EvictionLog
+from genai_lab.kvcache.keys import BlockKey, token_bytes
 from tests.kvcache.short import cached, ids, reserved, run, taken_in
 
 FIRST, SECOND = ids(*range(10, 19)), ids(*range(20, 29))  # two full blocks of 4 and one token each
@@ -127,6 +129,16 @@ def test_a_policy_that_returns_nonsense_is_named_and_nothing_changes(answer: obj
         cache.reserve_step(9, 16)
     assert cache.snapshot() == before and cache.check() == []
     assert run(cache, 9, ids(*range(500, 508))).newly_cached == 2
+
+
+def test_the_newest_evictions_are_remembered() -> None:
+    log, root = EvictionLog(limit=2), BlockKey.root("", "")
+    a, b, c = (root.child(token_bytes([token])) for token in (1, 2, 3))
+    evictions = {step: Eviction(0, 0, 0, 1, 0, step, 9, "oldest", 1) for step in range(4)}
+    for step, key in enumerate((a, b, a, c)):
+        log.add(key, evictions[step])
+    assert (log.find(a), log.find(b), log.find(c)) == (evictions[2], None, evictions[3])
+    assert log.count == 4 and list(log.recent) == [evictions[2], evictions[3]]
 
 
 def test_policies_by_default() -> None:

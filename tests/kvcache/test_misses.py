@@ -135,6 +135,7 @@ def test_somebody_is_about_to_compute_it() -> None:
     run(cache, 1, PROMPT)
     cache.rewind(1, 4)
     assert miss_of(cache, *PROMPT).reason is MissReason.PARTIAL_BLOCK, "its blocks are cached, all but the end"
+    cache.rewind(1, 2)
     cache.reset_prefix_cache()
     assert miss_of(cache, *PROMPT).reason is MissReason.NEVER_SEEN, "it went back, and may go on with other tokens"
 

@@ -188,9 +188,9 @@ def test_an_idle_row_is_nobodys_memory() -> None:
 def test_a_released_runs_blocks_are_unmapped() -> None:
     store = vm_store()
     store.load(0, loads(2))
-    failed = receipt(4, 12, new=(0, 1))
+    failed = receipt(2, 12, new=(0, 1), copies=(CopyOnWrite(0, 2, 5),))
     store.reserve(0, failed)
-    assert store.block_table(0) == (2, 0, 1)
+    assert store.block_table(0) == (5, 0, 1)
     store.release(0, failed)
     assert store.block_table(0) == (2,)
 
