@@ -28,7 +28,7 @@ from genai_lab.tracing import Change, TokenFact, Tracer
 from genai_lab.types import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chooser:
     """Everything that turns logits into a token: processors in order, the mode and its settings, the random stream."""
 
@@ -36,6 +36,14 @@ class Chooser:
     mode: SamplingMode
     settings: SelectionSettings
     stream: RandomStream
+    scratch: NDArray[np.float32] | None = None  # [V], where processors work; fresh memory every time would cost more
+
+    def copy_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`logits` [V] in the scratch memory."""
+        if self.scratch is None or self.scratch.shape != logits.shape:
+            self.scratch = np.empty_like(logits)
+        np.multiply(logits, np.float32(1.0), out=self.scratch)
+        return self.scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ def choose(
 ) -> tuple[Choice, tuple[Change, ...]]:
     """Apply each processor to a copy of `logits` [V], then select. `logits` stays as the model gave it."""
     tracer, run, index = place.tracer, place.run, place.index
-    scores = logits if not chooser.processors else np.multiply(logits, np.float32(1.0))
+    scores = logits if not chooser.processors else chooser.copy_of(logits)
     changes: list[Change] = []
     for processor in chooser.processors:
         start = perf_counter_ns()

@@ -20,7 +20,7 @@ from genai_lab.engine.request import RequestState, Turn
 from genai_lab.engine.rows import RowTable, decode_ranges
 from genai_lab.kvcache import PagedCache, Receipt, Shortage, SlotStore
 from genai_lab.models.rows import RowsExecutor
-from genai_lab.sampling import Choice
+from genai_lab.sampling import Choice, SamplingMode
 from genai_lab.tracing import Change
 
 
@@ -102,13 +102,15 @@ class StepRunner:
         for work in outcome.works:
             if not work.is_last or work.logits is None or work.state.turn is None:
                 continue
-            work.stream_state = work.state.stream.state
             turn = work.state.turn
+            if turn.chooser.mode is SamplingMode.SAMPLE:
+                work.stream_state = work.state.stream.state
             try:
                 place = place_of(work.state, turn)
                 work.choice, work.changes = choose(work.logits, work.state.sequence, turn.chooser, place)
             except Exception as error:  # a person's processor may raise anything
-                work.state.stream.restore(work.stream_state)
+                if work.stream_state is not None:
+                    work.state.stream.restore(work.stream_state)
                 work.error = error
 
     def commit(self, outcome: Outcome) -> None:

@@ -44,10 +44,11 @@ class RowsExecutor:
         self._ids_dtype = session.inputs[self._ids].dtype
         self._mask_dtype = session.inputs[self._mask].dtype if self._mask in session.inputs else np.dtype(np.int64)
         self._logits_dtype = session.outputs[self._logits].dtype
-        self._bindings: dict[tuple[int, int], Any] = {}
+        self._bindings: dict[tuple[int, int, str], Any] = {}
         self._mask_memory = np.zeros(self.rows * self.capacity, self._mask_dtype)
         self._columns = np.arange(self.capacity)
         self._kept: list[NDArray[Any]] = []  # what the last run's binding points to
+        self._decode_logits: dict[tuple[int, int], NDArray[Any]] = {}  # bound once per range of rows
         self.run_options = ort.RunOptions()
 
     def decode(self, first_row: int, tokens: NDArray[np.int32], cached: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -58,16 +59,18 @@ class RowsExecutor:
             cached: [B] tokens already in each row.
 
         Returns:
-            [B, V] float32 logits, fresh memory.
+            [B, V] float32 logits; the next decode run of the same rows overwrites them.
         """
         count = tokens.size
-        binding = self._binding(first_row, count)
+        binding, logits = self._decode_binding(first_row, count)
         ids = tokens.astype(self._ids_dtype).reshape(count, 1)
         total = int(cached.max()) + 1
         mask = self._mask_memory[: count * total].reshape(count, total)
         np.less_equal(self._columns[:total], cached[:, None], out=mask, casting="unsafe")
-        logits: NDArray[np.float32] = self._run(binding, ids, mask, cached.reshape(count, 1))[:, -1]
-        return logits
+        self._bind(binding, ids, mask, cached.reshape(count, 1))
+        self.model.session.inference.run_with_iobinding(binding)
+        rows: NDArray[np.float32] = logits[:, -1].astype(np.float32, copy=False)
+        return rows
 
     def chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
         """Several tokens [S] of one row after `cached` ones; logits of the last, [V] float32."""
@@ -76,12 +79,15 @@ class RowsExecutor:
         mask = self._mask_memory[:total].reshape(1, total)
         mask.fill(1)
         positions = np.arange(cached, total).reshape(1, -1)
-        logits: NDArray[np.float32] = self._run(self._binding(row, 1), ids, mask, positions)[0, -1]
-        return logits
+        binding = self._binding(row, 1)
+        self._bind(binding, ids, mask, positions)
+        binding.bind_output(self._logits, "cpu")
+        self.model.session.inference.run_with_iobinding(binding, self.run_options)
+        logits = binding.get_outputs()[-1].numpy()[0, -1]  # bound last; [1, S or 1, V]
+        last: NDArray[np.float32] = logits.astype(np.float32, copy=False)
+        return last
 
-    def _run(
-        self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
+    def _bind(self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]) -> None:
         session = self.model.session
         self._kept = [ids, mask]
         _bind_input(binding, self._ids, ids)
@@ -91,15 +97,20 @@ class RowsExecutor:
             places = positions.astype(session.inputs[self._positions].dtype)
             self._kept.append(places)
             _bind_input(binding, self._positions, places)
-        binding.bind_output(self._logits, "cpu")
-        session.inference.run_with_iobinding(binding, self.run_options)
-        logits = binding.get_outputs()[-1].numpy()  # bound last; [B, S or 1, V]
-        result: NDArray[np.float32] = logits if logits.dtype == np.float32 else logits.astype(np.float32)
-        return result
 
-    def _binding(self, first_row: int, count: int) -> Any:
+    def _decode_binding(self, first_row: int, count: int) -> tuple[Any, NDArray[Any]]:
+        """The binding of a range of rows with its logits memory, [B, 1, V]."""
+        binding = self._binding(first_row, count, "decode")
+        key = (first_row, count)
+        if key not in self._decode_logits:
+            logits = np.empty((count, 1, self.model.vocab_size), self._logits_dtype)
+            binding.bind_output(self._logits, "cpu", 0, logits.dtype.type, list(logits.shape), logits.ctypes.data)
+            self._decode_logits[key] = logits
+        return binding, self._decode_logits[key]
+
+    def _binding(self, first_row: int, count: int, kind: str = "chunk") -> Any:
         """The binding of a range of rows, with the slab as past and as present."""
-        found = self._bindings.get((first_row, count))
+        found = self._bindings.get((first_row, count, kind))
         if found is not None:
             return found
         names = self.model.config.model.decoder
@@ -121,7 +132,7 @@ class RowsExecutor:
                 _bind_input(binding, past % layer, part)
                 binding.bind_output(present % layer, "cpu", 0, part.dtype.type, list(part.shape), part.ctypes.data)
         binding.bind_output(self._logits, "cpu")
-        self._bindings[(first_row, count)] = binding
+        self._bindings[(first_row, count, kind)] = binding
         return binding
 
 
