@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from dataclasses import replace
 from time import perf_counter_ns
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -19,6 +20,8 @@ from genai_lab.engine.checking import check_plan
 from genai_lab.engine.driver import Driver
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventBuffer, EngineEventFlags
 from genai_lab.engine.face import EngineFace, Patience
+from genai_lab.engine.invariants import raise_if_step_broken
+from genai_lab.engine.legacy import OldRequests
 from genai_lab.engine.limits import engine_limits
 from genai_lab.engine.log import EngineLog
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
@@ -26,6 +29,7 @@ from genai_lab.engine.plan import Decision, Policy, QueueView, RequestView, Stat
 from genai_lab.engine.policies import Fcfs
 from genai_lab.engine.request import Request, RequestState, Times, Turn
 from genai_lab.engine.rows import RowTable
+from genai_lab.engine.snapshot import StepRecord, TurnCounts, take_snapshot
 from genai_lab.engine.step import Outcome, StepRunner
 from genai_lab.engine.turnstile import Turnstile
 from genai_lab.errors import ArgumentError, CapacityError, StateError
@@ -56,6 +60,7 @@ class Engine(EngineFace):
         tracer: who records; None: whoever records where `step` is called (`with genai_lab.record()`), which does not
         reach
             other threads.
+        check_invariants: look after every step whether all that must hold holds; slow.
 
     Raises:
         CapacityError: the rows and the pool can never fit into memory.
@@ -77,6 +82,7 @@ class Engine(EngineFace):
         chunk_size: int | None = None,
         prefix_caching: bool = True,
         tracer: Tracer | None = None,
+        check_invariants: bool = False,
     ) -> None:
         given = {
             "max_batch_size": max_batch_size,
@@ -103,12 +109,18 @@ class Engine(EngineFace):
         self._next = 0
         self.steps = 0
         self._lock = Turnstile(self._close)
+        self._counts, self.check_invariants = TurnCounts(), check_invariants
+        self._old = OldRequests()
         self._driver, self._patience, self._closed = Driver(self), Patience(), False
 
     # ---- og's methods -------------------------------------------------------------------------------------------
 
     def create_request(self, *, options: RequestOptions | None = None) -> Request:
         """A new, empty conversation. Dropping the last reference to it closes it."""
+        return self._adopt(Request._blank(), options)
+
+    def _adopt(self, request: Request, options: RequestOptions | None) -> Request:
+        """Make `request` the handle of a new conversation."""
         with self._lock:
             self._check_open()
             number, self._next = self._next, self._next + 1
@@ -116,7 +128,7 @@ class Engine(EngineFace):
             own = options or RequestOptions()
             tokens = min(own.max_session_tokens or limit, limit)
             self._states[number] = RequestState(number, own, Sequence(tokens), RandomStream(None), self.steps)
-            request = Request(self, number)
+            request._engine, request.number = self, number
             self._handles[number] = weakref.ref(request)
             weakref.finalize(request, self._lock.drop, number).atexit = False
             return request
@@ -144,26 +156,61 @@ class Engine(EngineFace):
     def has_pending_requests(self) -> bool:
         """Whether a turn is under way, or an event waits to be taken."""
         with self._lock:
-            return bool(self._events) or self._has_turns()
+            return bool(self._events) or self._has_turns() or self._old.has_ready()
 
     def _has_turns(self) -> bool:
         with self._lock:
             return any(s.status in _BUSY for s in self._states.values())
 
+    # ---- the calls before onnxruntime-genai 0.17 ------------------------------------------------------------------
+
+    def add_request(self, request: Request) -> None:
+        """Take in a request made as `Request(params)`, with its tokens; from now on `step` answers as it did then.
+
+        Raises:
+            StateError: the request has no tokens, or is in an engine.
+            CapacityError: its tokens leave no room for an answer.
+        """
+        with self._lock:
+            self._check_open()
+            self._old.add(self, request)
+
+    def remove_request(self, request: Request) -> None:
+        """Close a request that was added; what it generated can still be read."""
+        with self._lock:
+            self._old.remove(request)
+
     # ---- the step -----------------------------------------------------------------------------------------------
 
-    def step(self) -> tuple[Decision, ...]:
-        """One step; returns what was decided about every request that the policy saw.
+    def step(self) -> Any:
+        """One step; returns what was decided about every request that the policy saw, a tuple of `Decision`.
+
+        With requests of the earlier API (`add_request`): as many steps as it takes until one of them has something
+        new; returns that request, or None when all are done.
 
         Raises:
             PolicyError: the policy's plan cannot be carried out; nothing was done.
             Exception: the model run failed; the step was undone and may be tried again.
         """
-        return self._advance()
+        with self._lock:
+            self._check_open()
+            return self._old.next_ready(self) if self._old.used else self._advance()
 
     def _advance(self) -> tuple[Decision, ...]:
         with self._lock:
             self._check_open()
+            if not self.check_invariants:
+                return self._one_step()
+            before = take_snapshot(self)
+            decisions: tuple[Decision, ...] = ()
+            try:
+                decisions = self._one_step()
+                return decisions
+            finally:
+                raise_if_step_broken(StepRecord(before, decisions, take_snapshot(self)))
+
+    def _one_step(self) -> tuple[Decision, ...]:
+        with self._lock:
             start = perf_counter_ns()
             self._log.follow(self._tracer if self._tracer is not None else current_tracer())
             view = self.view()
@@ -227,6 +274,7 @@ class Engine(EngineFace):
             state.sequence.extend(ids)
             state.prompts.append((start, start + ids.size))
             state.starts.append(start)
+            self._counts.begun += 1
             state.turn = self._new_turn(state, settings, start, int(ids.size))
             state.arrival_step, state.preemptions = self.steps, 0
             state.times = Times(arrived=perf_counter_ns())
@@ -277,6 +325,7 @@ class Engine(EngineFace):
             state = self._states.pop(number, None)
             if state is None:
                 return
+            self._counts.closed += state.status in _BUSY
             if state.row is not None:
                 self._runner.evict(state)
             del self._handles[number]
@@ -394,6 +443,7 @@ class Engine(EngineFace):
         flags |= EngineEventFlags.TOKEN if token is not None else EngineEventFlags.NONE
         flags |= EngineEventFlags.FAILED if finish is FinishReason.FAILED else EngineEventFlags.NONE
         state.status, state.times.finished = Status.IDLE, perf_counter_ns()
+        self._counts.ended[finish] += 1
         if state.turn is not None:
             state.turn.finish = finish
         self._emit(state, flags, token=token, finish=finish, error=error, stop=stop)

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.decoding import Chooser, Sequence
 from genai_lab.engine.events import EngineEvent, TurnUsage
+from genai_lab.engine.legacy import OldRequestCalls, OldTurns, SearchParams
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
 from genai_lab.engine.plan import RequestView, Status
-from genai_lab.errors import StateError
+from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.sampling import RandomStream
 from genai_lab.tokenizer import TokenizerStream
 from genai_lab.types import FinishReason
@@ -126,12 +127,29 @@ class RequestState:
         return marked
 
 
-class Request:
-    """The caller's handle of a conversation (og class Request). Made by `Engine.create_request`."""
+class Request(OldRequestCalls):
+    """The caller's handle of a conversation (og class Request). `Engine.create_request` makes it; scripts written
+    before onnxruntime-genai 0.17 make it themselves.
 
-    def __init__(self, engine: Engine, number: int) -> None:
-        self._engine: Engine | None = engine
-        self.number = number
+    Args:
+        params: a `GeneratorParams`, for the earlier API (`genai_lab.engine.legacy`).
+    """
+
+    def __init__(self, params: SearchParams) -> None:
+        if not hasattr(params, "options") or not hasattr(params, "model"):
+            raise ArgumentTypeError(
+                f"Request: params is {type(params).__name__}; a GeneratorParams is allowed, or engine.create_request()"
+            )
+        self._engine: Engine | None = None
+        self.number = -1  # until it is added
+        self._old: OldTurns | None = OldTurns(params)
+
+    @classmethod
+    def _blank(cls) -> Request:
+        """One that an engine fills in."""
+        request = cls.__new__(cls)
+        request._old = None
+        return request
 
     def begin_turn(self, tokens: ArrayLike, turn_options: TurnOptions | None = None) -> int:
         """Ask something; returns the turn's id. The engine answers by events.
@@ -164,11 +182,15 @@ class Request:
             self._engine = None
 
     def _live(self) -> Engine:
+        if self._engine is None and self._old is not None and self._old.book is None:
+            raise StateError("the request is in no engine; engine.add_request(request) first")
         if self._engine is None:
             raise StateError(f"request {self.number} is closed; make a new one with engine.create_request()")
         return self._engine
 
     def __repr__(self) -> str:
+        if self._old is not None and self._old.book is None:
+            return "<genai_lab.Request: not in an engine yet>"
         state = None if self._engine is None else self._engine._states.get(self.number)
         if state is None:
             return f"<genai_lab.Request {self.number}: closed>"
