@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from genai_lab.decoding import Chooser, Sequence
 from genai_lab.decoding.token_input import token_array
+from genai_lab.engine.backends import make_store
 from genai_lab.engine.checking import check_plan
 from genai_lab.engine.driver import Driver
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventBuffer, EngineEventFlags
@@ -33,7 +34,7 @@ from genai_lab.engine.snapshot import StepRecord, TurnCounts, take_snapshot
 from genai_lab.engine.step import Outcome, StepRunner
 from genai_lab.engine.turnstile import Turnstile
 from genai_lab.errors import ArgumentError, CapacityError, StateError
-from genai_lab.kvcache import PagedCache, SlotStore
+from genai_lab.kvcache import PagedCache
 from genai_lab.models import Model
 from genai_lab.models.rows import RowsExecutor
 from genai_lab.sampling import RandomStream, build_processors, effective_mode
@@ -57,9 +58,9 @@ class Engine(EngineFace):
         block_size, num_blocks: the block pool, in tokens and blocks.
         chunk_size: largest piece of one prompt in one step.
         prefix_caching: share blocks of equal beginnings.
+        kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied.
         tracer: who records; None: whoever records where `step` is called (`with genai_lab.record()`), which does not
-        reach
-            other threads.
+            reach other threads.
         check_invariants: look after every step whether all that must hold holds; slow.
 
     Raises:
@@ -81,6 +82,7 @@ class Engine(EngineFace):
         num_blocks: int | None = None,
         chunk_size: int | None = None,
         prefix_caching: bool = True,
+        kv_backend: str = "slots",
         tracer: Tracer | None = None,
         check_invariants: bool = False,
     ) -> None:
@@ -95,10 +97,13 @@ class Engine(EngineFace):
         self.model, self.limits = model, engine_limits(model.config, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
         limits = self.limits
-        # one position more than a conversation can have: an idle row's unread token goes there
-        capacity = limits.max_session_tokens + 1
-        self._store = SlotStore(model.kv_layout, limits.max_batch_size, capacity, limits.num_blocks, limits.block_size)
-        self._cache = PagedCache(limits.num_blocks, limits.block_size, prefix_caching=prefix_caching)
+        self._store = make_store(kv_backend, model.kv_layout, limits)
+        self._cache = PagedCache(
+            limits.num_blocks,
+            limits.block_size,
+            prefix_caching=prefix_caching,
+            writes_in_place=self._store.writes_in_place,
+        )
         self._rows = RowTable(limits.max_batch_size)
         self._runner = StepRunner(RowsExecutor(model, self._store.slab), self._cache, self._store, self._rows)
         self._log, self._tracer = EngineLog(model, self._cache), tracer
@@ -317,6 +322,7 @@ class Engine(EngineFace):
             state.prompts = [(a, b) for a, b in state.prompts if a < length]
             if state.row is not None and state.computed > length:
                 self._cache.rewind(number, length, self.steps)
+                self._store.rewind(state.row, length)
                 state.computed = length
             state.high_water = min(state.high_water, length)
 

@@ -149,9 +149,7 @@ class OldRequests:
         if old.params.model is not engine.model:
             raise ArgumentError("add_request: the request's params are of another model than the engine's")
         if not old.prompt:
-            raise StateError(
-                "add_request: the request has no tokens; request.add_tokens(tokens) first"
-            )
+            raise StateError("add_request: the request has no tokens; request.add_tokens(tokens) first")
         options = RequestOptions()
         options.set_max_session_tokens(old.params.options.max_length)
         tokens = old.take_prompt()

@@ -18,7 +18,7 @@ from genai_lab.decoding import Place, choose
 from genai_lab.engine.plan import Decision, Reason, StepPlan, Verdict
 from genai_lab.engine.request import RequestState, Turn
 from genai_lab.engine.rows import RowTable, decode_ranges
-from genai_lab.kvcache import PagedCache, Receipt, Shortage, SlotStore
+from genai_lab.kvcache import PagedCache, Receipt, RowStore, Shortage
 from genai_lab.models.rows import RowsExecutor
 from genai_lab.sampling import Choice, SamplingMode
 from genai_lab.tracing import Change
@@ -67,7 +67,7 @@ class StepRunner:
         executor, cache, store, table: the model's rows, the blocks' books, the blocks' memory, who has which row.
     """
 
-    def __init__(self, executor: RowsExecutor, cache: PagedCache, store: SlotStore, table: RowTable) -> None:
+    def __init__(self, executor: RowsExecutor, cache: PagedCache, store: RowStore, table: RowTable) -> None:
         self.executor, self.cache, self.store, self.table = executor, cache, store, table
 
     def reserve(

@@ -22,7 +22,7 @@ from genai_lab.engine import (
     TurnOptions,
 )
 from genai_lab.errors import ArgumentError, CapacityError, StateError
-from genai_lab.kvcache import check_cache, raise_if_broken
+from genai_lab.kvcache import VmStore, check_cache, raise_if_broken
 from genai_lab.types import FinishReason
 
 Tokens = NDArray[np.int32]
@@ -86,6 +86,13 @@ def answers(engine: Engine, asked: list[Tokens], count: int, **options: object) 
     return [found[request.number] for request in requests]
 
 
+def skip_without_pages(mode: dict[str, object]) -> None:
+    """The mapped backend needs Linux; everywhere else its modes are skipped, and say why."""
+    availability = VmStore.is_available()
+    if mode.get("kv_backend") == "vm" and not availability.available:
+        pytest.skip(availability.reason)
+
+
 MODES = {
     "roomy": {},
     "one row": {"max_batch_size": 1},
@@ -95,12 +102,15 @@ MODES = {
     "shortest first": {"policy": ShortestFirst()},
     "skipping": {"policy": Fcfs(skip_blocked=True), "num_blocks": 14, "block_size": 8},
     "no prefix cache": {"prefix_caching": False},
+    "mapped pages": {"kv_backend": "vm", "block_size": 32},
+    "mapped pages, tight pool": {"kv_backend": "vm", "block_size": 32, "num_blocks": 7},
 }
 
 
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 def test_batched_equals_alone(model: genai_lab.Model, mode: dict[str, object], options: dict[str, object]) -> None:
+    skip_without_pages(mode)
     asked = prompts(20, 33, 5, 40, 2, 17, 28)
     engine = Engine(model, **({"max_batch_size": 4, "max_session_tokens": 100, "block_size": 16} | mode))  # type: ignore[arg-type]
     expected = [alone(model, p, 24, n if options else None, **options) for n, p in enumerate(asked)]
@@ -124,14 +134,16 @@ def test_preemption_happens_in_a_tight_pool_and_changes_no_token(model: genai_la
     assert "needed a block, none was free" in preempted[0]
 
 
-def test_a_warm_prefix_equals_a_cold_one(model: genai_lab.Model) -> None:
-    asked = prompts(9, 12, 30, shared=48)
-    engine = Engine(model, max_session_tokens=200, block_size=16)
+@pytest.mark.parametrize("mode", [{"block_size": 16}, {"block_size": 32, "kv_backend": "vm"}], ids=["slots", "vm"])
+def test_a_warm_prefix_equals_a_cold_one(model: genai_lab.Model, mode: dict[str, object]) -> None:
+    skip_without_pages(mode)
+    asked = prompts(9, 12, 30, shared=64)
+    engine = Engine(model, max_session_tokens=200, **mode)  # type: ignore[arg-type]
     cold = answers(engine, asked[:1], 10)
     request = engine.create_request()
     request.begin_turn(asked[1], turn(10))
     events = drain(engine)
-    assert events[-1].usage.cached_prompt_tokens == 48
+    assert events[-1].usage.cached_prompt_tokens == 64
     assert [e.token for e in events if e.token is not None] == alone(model, asked[1], 10)
     assert cold == [alone(model, asked[0], 10)]
 
