@@ -12,6 +12,7 @@ import pandas as pd
 from genai_lab.analysis.candidates import candidate_frame
 from genai_lab.analysis.engine_frames import EngineState, block_frame, state_at, step_frame, turn_frame, why
 from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
+from genai_lab.analysis.plots import Plots
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
 
@@ -60,6 +61,11 @@ class Trace:
     def runs(self) -> pd.DataFrame:
         """One row per answer or branch; see `analysis.frames.run_frame`."""
         return run_frame(self.recording)
+
+    @property
+    def plot(self) -> Plots:
+        """Figures of an engine's run in matplotlib: `plot.timeline()`, `plot.pool(step)`."""
+        return Plots(self.recording)
 
     def requests(self) -> pd.DataFrame:
         """One row per turn of an engine's requests; see `analysis.engine_frames.turn_frame`."""

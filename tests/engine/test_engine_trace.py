@@ -120,3 +120,24 @@ def test_a_policy_that_fails_leaves_the_engine_as_it_was(model: genai_lab.Model)
         engine.step()
     assert engine.view() == before
     assert alone(model, prompts(9)[0], 3)
+
+
+def test_the_figures_show_what_was_recorded(traced: tuple, tmp_path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    trace, _, tables = traced
+    timeline, pool = trace.plot.timeline(), trace.plot.pool(3)
+    assert [label.get_text() for label in timeline.axes[0].get_yticklabels()] == [f"request {n}" for n in range(4)]
+    held = {block for table in tables[3].values() for block in table}
+    assert f"{len(held)} of {TIGHT['num_blocks']} blocks in use" in pool.axes[0].get_title(loc="left")
+    assert len(pool.axes[0].texts) == len(held)
+    timeline.savefig(tmp_path / "timeline.png")
+    pool.savefig(tmp_path / "pool.png")
+    plt.close("all")
+    with genai_lab.record() as empty:
+        pass
+    with pytest.raises(ArgumentError, match="no engine steps"):
+        empty.plot.timeline()

@@ -1,0 +1,165 @@
+"""Pictures of an engine's run for paper: matplotlib figures made from the recorded frames. The widgets' visual grammar:
+a request keeps its hue, states have shapes, time has no owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from genai_lab.analysis.engine_frames import block_frame, step_frame
+from genai_lab.errors import ArgumentError
+from genai_lab.tracing import Recording
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OWNERS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#1B1F24")  # Okabe-Ito, no grey
+INK, QUIET, LINE = "#1B1F24", "#626C79", "#DFE3E8"
+COLUMNS = 24  # blocks in a row of the pool
+
+
+def owner_colour(request: int) -> str:
+    """The request's hue; more than eight reuse them in order, so their numbers are printed too."""
+    return OWNERS[request % len(OWNERS)]
+
+
+class Plots:
+    """Figures of one recording: `trace.plot.timeline()`, `trace.plot.pool()`."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def timeline(self, *, width: float = 10.0) -> Figure:
+        """Requests by steps: who waited, read its prompt, decoded or was preempted; the tokens of each step beneath.
+
+        Raises:
+            ArgumentError: no engine ran while this was recorded.
+        """
+        import matplotlib.pyplot as plt
+
+        steps = self._steps()
+        requests = sorted({int(r) for r in self._recording.tables["decisions"]["request"]})
+        figure, (above, below) = plt.subplots(
+            2, 1, figsize=(width, 1.6 + 0.34 * len(requests)), sharex=True, height_ratios=[max(2, len(requests)), 2]
+        )
+        for line, request in enumerate(requests):
+            self._draw_request(above, line, request)
+        above.set_yticks(range(len(requests)), [f"request {request}" for request in requests])
+        above.invert_yaxis()
+        above.set_title("Who is served in which step?", loc="left", fontweight="bold")
+        self._draw_budget(below, requests)
+        below.set_xlabel("step")
+        below.set_ylabel("tokens")
+        below.axhline(int(steps["budget"].iloc[0]), color=INK, linewidth=0.8, linestyle=":")
+        for axes in (above, below):
+            _quiet(axes)
+        above.legend(handles=_legend(), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
+        figure.tight_layout()
+        return figure
+
+    def pool(self, step: int | None = None, *, width: float = 10.0) -> Figure:
+        """The block pool after a step (default: the fullest one): each block in its owner's hue, as full as it is.
+
+        Raises:
+            ArgumentError: no engine ran, or that step was not recorded.
+        """
+        import matplotlib.pyplot as plt
+        from matplotlib.patches import Rectangle
+
+        steps = self._steps()
+        chosen = int(steps["step"].iloc[int(steps["blocks_used"].argmax())]) if step is None else step
+        blocks = block_frame(self._recording, chosen)
+        counts = steps[steps["step"] == chosen].iloc[0]
+        size = int(counts["block_size"])
+        total = int(counts["blocks_used"] + counts["blocks_cached"] + counts["blocks_free"])
+        lines = -(-total // COLUMNS)
+        figure, axes = plt.subplots(figsize=(width, 1.0 + width / COLUMNS * lines))
+        for block in range(total):
+            axes.add_patch(Rectangle(_place(block), 0.86, 0.86, fill=False, edgecolor=LINE, linewidth=0.8))
+        for row in blocks.drop_duplicates("block").itertuples():
+            _draw_block(axes, int(row.block), int(row.request), int(row.filled) / size, int(row.holders))
+        axes.set(xlim=(-0.1, COLUMNS), ylim=(lines, -0.1), aspect="equal", xticks=[], yticks=[])
+        used, kept = int(counts["blocks_used"]), int(counts["blocks_cached"])
+        axes.set_title(
+            f"Where does the memory of each answer live? "
+            f"Step {chosen}: {used} of {total} blocks in use, {kept} free but kept",
+            loc="left",
+            fontweight="bold",
+            fontsize=10,
+        )
+        axes.set_frame_on(False)
+        figure.tight_layout()
+        return figure
+
+    def _steps(self) -> Any:
+        steps = step_frame(self._recording)
+        if steps.empty:
+            raise ArgumentError(
+                "this trace has no engine steps; record an Engine: with genai_lab.record() as trace: ..."
+            )
+        return steps
+
+    def _of(self, request: int) -> Mapping[str, np.ndarray]:
+        decisions, words = self._recording.tables["decisions"], self._recording.words
+        mine = decisions["request"] == request
+        verdicts = np.array([words[int(v)] for v in decisions["verdict"][mine]])
+        return {"step": decisions["step"][mine], "verdict": verdicts, "tokens": decisions["num_tokens"][mine]}
+
+    def _draw_request(self, axes: Axes, line: int, request: int) -> None:
+        facts, colour = self._of(request), owner_colour(request)
+        for verdict, height in (("prefill", 0.72), ("decode", 0.26)):
+            at = facts["step"][facts["verdict"] == verdict]
+            axes.bar(at, height, width=0.9, bottom=line - height / 2, color=colour, edgecolor=INK, linewidth=0.3)
+        waits = facts["step"][facts["verdict"] == "wait"]
+        axes.scatter(waits, np.full(waits.size, line), marker="_", s=14, color=QUIET, linewidths=1.0)
+        lost = facts["step"][facts["verdict"] == "preempt"]
+        axes.scatter(lost, np.full(lost.size, line), marker="x", s=34, color=INK, zorder=3)
+
+    def _draw_budget(self, axes: Axes, requests: list[int]) -> None:
+        steps = self._recording.tables["steps"]["step"]
+        place = {int(step): i for i, step in enumerate(steps)}
+        bottom = np.zeros(steps.size)
+        for request in requests:
+            facts, tokens = self._of(request), np.zeros(steps.size)
+            for step, count in zip(facts["step"], facts["tokens"], strict=True):
+                tokens[place[int(step)]] = count
+            axes.bar(steps, tokens, width=0.9, bottom=bottom, color=owner_colour(request))
+            bottom += tokens
+
+
+def _place(block: int) -> tuple[float, float]:
+    return (block % COLUMNS, block // COLUMNS)
+
+
+def _draw_block(axes: Axes, block: int, request: int, filled: float, holders: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    x, y = _place(block)
+    axes.add_patch(
+        Rectangle((x, y + 0.86 * (1 - filled)), 0.86, 0.86 * filled, color=owner_colour(request), linewidth=0)
+    )
+    axes.add_patch(Rectangle((x, y), 0.86, 0.86, fill=False, edgecolor=INK, linewidth=2.0 if holders > 1 else 0.6))
+    label = f"\u00d7{holders}" if holders > 1 else str(request)
+    axes.text(x + 0.43, y + 0.43, label, ha="center", va="center", fontsize=7, color=INK)
+
+
+def _legend() -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    return [
+        Patch(facecolor=QUIET, edgecolor=INK, label="reads its prompt (high)"),
+        Patch(facecolor=QUIET, edgecolor=INK, label="decodes (low)"),
+        Line2D([], [], marker="_", linestyle="", color=QUIET, label="waits"),
+        Line2D([], [], marker="x", linestyle="", color=INK, label="preempted"),
+    ]
+
+
+def _quiet(axes: Axes) -> None:
+    """Left and bottom lines only."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(LINE)
+    axes.tick_params(colors=QUIET, labelsize=8)
