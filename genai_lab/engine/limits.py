@@ -44,7 +44,8 @@ def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentTypeError(f"Engine: {name} is {value!r}; an integer is allowed")
-        low = 2 if name in {"max_scheduled_tokens", "chunk_size"} else 1
+        # a prompt of three tokens has no chunks of two or more within two: see `policies.chunk_tokens`
+        low = 3 if name in {"max_scheduled_tokens", "chunk_size"} else 1
         if value < low:
             raise ArgumentError(f"Engine: {name} is {value}; an integer of at least {low} is allowed")
     return EngineLimits(**values)

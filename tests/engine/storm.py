@@ -86,7 +86,7 @@ class Storm:
         asked = Asked(prompt, self.random.randrange(1, self.longest), seed)
         request = self.engine.create_request()
         self.asked[request.number], self.handles[request.number] = asked, request
-        request.begin_turn(prompt, _turn(asked))
+        ask(request, asked)
 
     def _disturb(self) -> None:
         if not self.handles or not self._happens(0.15):
@@ -124,7 +124,7 @@ class Storm:
         asked.turns, asked.finish = 2, None
         if asked.seed is not None:
             asked.seed += 1
-        assert request.begin_turn(asked.prompt, _turn(asked)) == 1
+        ask(request, asked)
 
 
 class _Faults:
@@ -153,11 +153,12 @@ class _Faults:
             delattr(place, name)
 
 
-def _turn(asked: Asked) -> TurnOptions:
+def ask(request: Request, asked: Asked) -> None:
+    """Begin its first turn."""
     turn = TurnOptions()
     turn.set_max_generated_tokens(asked.count)
     for name, value in asked.options.items():
         getattr(turn, f"set_{name}")(value)
     if asked.seed is not None:
         turn.set_seed(asked.seed)
-    return turn
+    assert request.begin_turn(asked.prompt, turn) == 1

@@ -303,9 +303,16 @@ def test_bad_calls_are_told_what_to_do(model: genai_lab.Model) -> None:
     drain(engine)
     with pytest.raises(ArgumentError, match="turns 1 to 1"):
         request.rewind_to_start_of_turn(2)
-    for name in ("max_batch_size", "block_size"):
-        with pytest.raises(ArgumentError, match=name):
-            Engine(model, **{name: -1})  # type: ignore[arg-type]
+    for name, value in (("max_batch_size", -1), ("block_size", -1), ("chunk_size", 2), ("max_scheduled_tokens", 2)):
+        with pytest.raises(ArgumentError, match=f"{name} is {value}"):
+            Engine(model, **{name: value})  # type: ignore[arg-type]
+
+
+def test_the_smallest_chunks_read_any_prompt(model: genai_lab.Model) -> None:
+    """Pieces of one token would be other numbers; with pieces of three there is a way for every length."""
+    asked = prompts(*range(1, 9))
+    engine = Engine(model, max_batch_size=2, max_session_tokens=40, chunk_size=3, max_scheduled_tokens=3)
+    assert answers(engine, asked, 4) == [alone(model, prompt, 4) for prompt in asked]
 
 
 def test_prefix_first_runs_the_warm_request_first(model: genai_lab.Model) -> None:
