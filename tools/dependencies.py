@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tools.files import ROOT
 
-# declared for what they do in a notebook, not for being imported: matplotlib draws what pandas' `frame.plot()` asks for
-NOT_IMPORTED = {"jupyterlab", "matplotlib"}
+# declared for what it does, not for being imported
+NOT_IMPORTED = {"jupyterlab"}
 
 
 def imported_modules(source: str) -> Iterator[str]:
