@@ -45,7 +45,9 @@ def rows_are_held_once(record: StepRecord) -> list[str]:
     wrong = [f"row {row} has {count} holders" for row, count in Counter(held).items() if count > 1]
     wrong += [f"row {row} is outside of 0 to {record.after.rows - 1}" for row in held if row >= record.after.rows]
     wrong += [f"request {r.request} runs without a row" for r in record.after.of(Status.RUNNING) if r.row is None]
-    wrong += [f"request {r.request} waits and holds row {r.row}" for r in record.after.of(Status.WAITING) if r.row]
+    wrong += [
+        f"request {r.request} waits and holds row {r.row}" for r in record.after.of(Status.WAITING) if r.row is not None
+    ]
     return wrong
 
 

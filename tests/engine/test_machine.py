@@ -190,7 +190,7 @@ def test_any_order_of_calls(tiny_folder: object) -> None:
     run_state_machine_as_test(
         EngineMachine,
         settings=settings(
-            max_examples=6,
+            max_examples=40,
             stateful_step_count=40,
             derandomize=True,
             deadline=None,
