@@ -72,8 +72,7 @@ def serve(**settings):
         while engine.has_pending_requests():
             engine.run(events)
         answers = [
-            tokenizer.decode(request.tokens()[len(tokens) :])
-            for request, tokens in zip(requests, prompts, strict=True)
+            tokenizer.decode(request.tokens()[len(tokens) :]) for request, tokens in zip(requests, prompts, strict=True)
         ]
     return trace, answers
 
@@ -87,7 +86,7 @@ for question, answer in zip(QUESTIONS, answers, strict=True):
 # High boxes: a piece of the prompt is read. Low boxes: one more token of the answer. Dashes: the request waits.
 
 # %%
-trace.plot.timeline();
+_ = trace.plot.timeline()
 
 # %% [markdown]
 # ## Why did request 7 wait?
@@ -103,7 +102,7 @@ for request, step in ((7, 0), (2, 0), (7, 5), (4, 5), (4, 11)):
 # beginning once.
 
 # %%
-trace.plot.pool()
+_ = trace.plot.pool()
 trace.requests()[
     ["request", "prompt_tokens", "cached_prompt_tokens", "queue_ms", "ttft_ms", "ms_per_token", "preemptions"]
 ].round(1)
@@ -117,7 +116,7 @@ trace.requests()[
 # %%
 tight, again = serve(num_blocks=10)
 print(sum(a == b for a, b in zip(answers, again, strict=True)), "of", len(answers), "answers are the same as before")
-tight.plot.timeline();
+_ = tight.plot.timeline()
 
 # %% [markdown]
 # ## Your own policy
@@ -133,4 +132,4 @@ class LongestFirst(OrderedPolicy):
 
 
 mine, _ = serve(policy=LongestFirst())
-mine.plot.timeline();
+_ = mine.plot.timeline()

@@ -96,6 +96,7 @@ class EngineLog:
         )
         if turn.finish is not None:
             self._tracer.close_run(run, _FINISH[turn.finish])
+            self._runs.pop((state.request, turn.turn_id), None)  # its last word: a long recording does not grow here
 
     def step(self, view: QueueView, outcome: Outcome, holders: list[RequestState], start_ns: int, end_ns: int) -> None:
         """A step was committed."""
@@ -122,6 +123,8 @@ class EngineLog:
                 holders=tuple(self._holder(state) for state in holders),
             )
         )
+        present = {state.request for state in holders}
+        self._tables = {request: table for request, table in self._tables.items() if request in present}
 
     def _holder(self, state: RequestState) -> HolderFact:
         table = self._cache.block_table(state.request)
