@@ -109,9 +109,10 @@ trace.requests()[
 
 # %% [markdown]
 # ## A smaller pool
-# With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the last one gives up its place (a
-# cross), and later reads everything again. The answers should not change. (On some processors the 4-bit kernels round a
-# batch a little differently from a single row, so that an answer may turn another way; with `int8` or `fp32` it cannot.)
+# With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the last one gives up its
+# place (a cross), and later reads everything again. The answers should not change. (On some processors the 4-bit
+# kernels round a batch a little differently from a single row, so that an answer may turn another way; with `int8` or
+# `fp32` it cannot.)
 
 # %%
 tight, again = serve(num_blocks=10)
