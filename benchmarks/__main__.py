@@ -48,6 +48,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=source.parent, prefix=".bench-") as scratch:
         folder = against_og.folder_with_threads(source, arguments.threads, Path(scratch) / source.name)
         samples = against_og.measure(folder, arguments.processes)
+        single = against_og.folder_with_threads(source, 1, Path(scratch) / "single")
+        processor_time = against_og.measure(single, arguments.processes, "cpu")
         cost, off_us, digest_us = recording_cost.measure(folder, arguments.rounds)
         whole = engine_against_og.folder_with_all_logits(Path(scratch) / "all-logits")
         served = against_og.folder_with_threads(whole, arguments.threads, Path(scratch) / "served")
@@ -64,6 +66,10 @@ The A/A column compares two arms that are the same program: what lies within its
 
 ## Against onnxruntime-genai
 {against_og.table(samples)}
+
+The same with one thread, in processor time, which other work on the machine disturbs less:
+
+{against_og.table(processor_time, ("decode_128_ms", "decode_1024_ms", "prefill_512_ms"))}
 
 ## Eight requests at once
 "decode-heavy": prompts of 20 to 60 tokens, answers of 100 to 150. "mixed": one shared beginning of 200 tokens, own

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.statistics_of import ratio_of_medians, spread
@@ -40,7 +41,7 @@ def folder_with_threads(folder: Path, threads: int, target: Path) -> Path:
     return target
 
 
-def measure(folder: Path, processes: int, seed: int = 0) -> Samples:
+def measure(folder: Path, processes: int, clock: str = "wall", seed: int = 0) -> Samples:
     """{arm: {quantity: one value per process}}; every round runs each arm once, in a new order."""
     samples: Samples = {arm: {} for arm in ARMS}
     order = random.Random(seed)
@@ -48,15 +49,15 @@ def measure(folder: Path, processes: int, seed: int = 0) -> Samples:
         arms = list(ARMS)
         order.shuffle(arms)
         for arm in arms:
-            for name, value in run_worker(ARMS[arm], folder).items():
+            for name, value in run_worker(ARMS[arm], folder, clock).items():
                 samples[arm].setdefault(name, []).append(value)
         print(f"  round {round_number + 1} of {processes}", file=sys.stderr, flush=True)
     return samples
 
 
-def run_worker(module: str, folder: Path) -> dict[str, float]:
+def run_worker(module: str, folder: Path, clock: str) -> dict[str, float]:
     """One fresh process."""
-    command = [sys.executable, "-m", "benchmarks.worker", module, str(folder)]
+    command = [sys.executable, "-m", "benchmarks.worker", module, str(folder), "--clock", clock]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
@@ -64,7 +65,7 @@ def run_worker(module: str, folder: Path) -> dict[str, float]:
     return result
 
 
-def table(samples: Samples) -> str:
+def table(samples: Samples, quantities: Sequence[str] = tuple(LABELS)) -> str:
     """Markdown; a speed-up above 1 means genai_lab is faster (or smaller)."""
     ours, again, og = (samples[arm] for arm in ARMS)
     lines = [
@@ -72,6 +73,8 @@ def table(samples: Samples) -> str:
         "|---|---|---|---|---|",
     ]
     for name, label in LABELS.items():
+        if name not in quantities:
+            continue
         both = ours[name] + again[name]
         lines.append(
             f"| {label} | {spread(both)} | {spread(og[name])} | {ratio_of_medians(og[name], both)} | "
