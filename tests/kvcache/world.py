@@ -232,6 +232,7 @@ class World:
         """Everybody goes; no block may be missing."""
         for request in self.open:
             self.release(request, partly_run=True)
+            self.step += 1  # what is released next was not reserved right before
         for request in self.idle:
             self.free(request)
         usage = self.cache.usage()
