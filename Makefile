@@ -5,6 +5,7 @@ VENV ?= .venv
 export VENV
 PY := $(VENV)/bin/python
 PROMPT ?= What is the capital of France?
+export PROMPT
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 CHECK_ARGS ?=
@@ -34,7 +35,7 @@ lab: model ## open JupyterLab on the first notebook (LAB_ARGS=--no-browser)
 	JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(ROOT_ARG) $(QUIET_LAB) $(LAB_ARGS)
 
 demo: model ## answer PROMPT in the terminal and write trace.html
-	@$(PY) -m genai_lab.workbench.cli demo "$(PROMPT)"
+	@$(PY) -m genai_lab.workbench.cli demo -- "$$PROMPT"
 
 chromium: env-dev
 	@$(PY) -m tools.chromium

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from pathlib import Path
 from typing import Any, Self
 
 from genai_lab import analysis
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.models import Model
 from genai_lab.tracing import Recorder, Recording
 from genai_lab.widgets import View, trace_model
@@ -80,12 +81,13 @@ class Trace(analysis.Trace):
             ArgumentError: no such run, index, token or option.
             StateError: nothing can be continued; says why.
         """
-        self._live.branch(Fork(run, index, token), search_options)
+        fork = Fork(_whole("run", run), _whole("index", index), None if token is None else _whole("token", token))
+        self._live.branch(fork, search_options)
         return self
 
     def again(self, run: int = 0, **search_options: Any) -> Self:
         """Answer the prompt of a run once more in the background, as a new run. Raises as `branch` does."""
-        self._live.branch(Fork(run, 0, None), search_options)
+        self._live.branch(Fork(_whole("run", run), 0, None), search_options)
         return self
 
     # ---- shown --------------------------------------------------------------------------------------------------
@@ -128,3 +130,12 @@ class Trace(analysis.Trace):
         if bundle is not None:
             bundle[0]["text/plain"] = repr(self)
         return bundle
+
+
+def _whole(name: str, value: object) -> int:
+    """A plain int, also of a numpy integer (a frame's cell); anything else is refused before it is recorded."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(
+            f"branch: {name} is {value!r}; an integer is allowed, such as a cell of trace.candidates(0)"
+        )
+    return operator.index(value)
