@@ -69,7 +69,8 @@ trace
 
 # %% [markdown]
 # ## 4. Watch it happen
-# `ask` does the same in one call and shows the answer while it is written. **Stop** ends it at once.
+# `ask` does the same in one call and shows the answer while it is written. **Stop** ends it
+# between two tokens, as long as no other cell is running. (The pictures count tokens from 1, tables and calls from 0.)
 
 # %%
 story = genai_lab.ask(
@@ -88,5 +89,5 @@ doubtful[["index", "text", "prob", "rank", "entropy", "latency_ms"]].round(3)
 
 # %% [markdown]
 # Those are the tokens at which the model hesitated most (entropy counts its doubt, in bits). `story.candidates(3)`
-# lists what else could have stood at token 3; `story.stages()` has the time of every stage;
+# lists what else could have been the fourth token; `story.stages()` has the time of every stage;
 # `story.save("story.npz")` keeps it all, and `story.to_html("story.html")` makes a page that works anywhere.

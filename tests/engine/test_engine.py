@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import genai_lab
 from genai_lab.engine import (
@@ -24,34 +23,14 @@ from genai_lab.engine import (
 from genai_lab.errors import ArgumentError, CapacityError, StateError
 from genai_lab.kvcache import VmStore, check_cache, raise_if_broken
 from genai_lab.types import FinishReason
+from tests.engine.asking import Tokens, alone, prompts
 
-Tokens = NDArray[np.int32]
 SAMPLED = {"do_sample": True, "top_k": 20, "temperature": 1.5, "repetition_penalty": 1.2}
 
 
 @pytest.fixture(scope="module")
 def model(tiny_folder: Path) -> genai_lab.Model:
     return genai_lab.Model(tiny_folder)
-
-
-def prompts(*sizes: int, seed: int = 0, shared: int = 0) -> list[Tokens]:
-    """Random prompts that begin with the same `shared` tokens."""
-    rng = np.random.default_rng(seed)
-    head = rng.integers(3, 250, shared)
-    return [np.concatenate([head, rng.integers(3, 250, size)]).astype(np.int32) for size in sizes]
-
-
-def alone(model: genai_lab.Model, prompt: Tokens, count: int, seed: int | None = None, **options: object) -> list[int]:
-    """The answer of a Generator."""
-    params = genai_lab.GeneratorParams(model)
-    params.set_search_options(max_length=len(prompt) + count, random_seed=-1 if seed is None else seed, **options)
-    generator = genai_lab.Generator(model, params)
-    generator.append_tokens(prompt)
-    answer = []
-    while not generator.is_done():
-        generator.generate_next_token()
-        answer.append(int(generator.get_next_tokens()[0]))
-    return [token for token in answer if token not in model.config.model.eos_token_ids]
 
 
 def turn(count: int, seed: int | None = None, **options: object) -> TurnOptions:
