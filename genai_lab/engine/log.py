@@ -7,6 +7,7 @@ from typing import Any
 
 from genai_lab.decoding import Place
 from genai_lab.engine.plan import QueueView
+from genai_lab.engine.pool_log import PoolWatch, admission_fact
 from genai_lab.engine.request import RequestState, Turn
 from genai_lab.engine.step import Outcome, Work
 from genai_lab.kvcache import PagedCache
@@ -33,11 +34,13 @@ class EngineLog:
         self._tracer: Tracer = NULL
         self._runs: dict[tuple[int, int], tuple[int, int]] = {}  # (request, turn) -> run, tokens before it
         self._tables: dict[int, tuple[int, ...]] = {}
+        self._pool = PoolWatch(cache)
 
     def follow(self, tracer: Tracer) -> None:
         """From now on, tell `tracer`."""
         if tracer is not self._tracer:
             self._tracer, self._runs, self._tables = tracer, {}, {}
+            self._pool = PoolWatch(self._cache)
 
     @property
     def enabled(self) -> bool:
@@ -107,6 +110,10 @@ class EngineLog:
             DecisionFact(d.request, d.verdict.value, d.reason.value, d.num_tokens, d.template, d.all_operands())
             for d in outcome.decisions
         )
+        facts = tuple(self._holder(state) for state in holders)
+        tables = {holder.request: holder.block_table for holder in facts}
+        pool = self._pool.changes(self._tables, tables)
+        self._tables = tables
         self._tracer.engine_step(
             StepFact(
                 step=view.step,
@@ -120,18 +127,21 @@ class EngineLog:
                 blocks_free=usage.blocks_free,
                 block_size=view.block_size,
                 decisions=decisions,
-                holders=tuple(self._holder(state) for state in holders),
+                holders=facts,
+                admissions=tuple(
+                    admission_fact(work.state.request, work.start, work.state.miss)
+                    for work in outcome.works
+                    if work.admitted
+                ),
+                pool=pool,
             )
         )
-        present = {state.request for state in holders}
-        self._tables = {request: table for request, table in self._tables.items() if request in present}
 
     def _holder(self, state: RequestState) -> HolderFact:
         table = self._cache.block_table(state.request)
         known = self._tables.get(state.request)
         if known == table:
             table = known  # one tuple for as long as nothing changes
-        self._tables[state.request] = table
         return HolderFact(state.request, state.row if state.row is not None else 0, state.computed, table)
 
     def _run(self, state: RequestState, turn: Turn) -> tuple[int, int]:

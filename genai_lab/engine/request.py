@@ -16,6 +16,7 @@ from genai_lab.engine.legacy import OldRequestCalls, OldTurns, SearchParams
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
 from genai_lab.engine.plan import RequestView, Status
 from genai_lab.errors import ArgumentTypeError, StateError
+from genai_lab.kvcache.misses import Miss
 from genai_lab.sampling import RandomStream
 from genai_lab.tokenizer import TokenizerStream
 from genai_lab.types import FinishReason
@@ -86,6 +87,7 @@ class RequestState:
     run: int | None = None  # in the trace
     times: Times = field(default_factory=Times)
     failure: BaseException | None = None  # why its turn failed
+    miss: Miss | None = None  # why the prefix cache did not have more of it when it was admitted
     sink: Sink | None = None  # takes its events; None: they wait for `Engine.run`
 
     @property

@@ -178,6 +178,7 @@ class StepRunner:
         if isinstance(allocation, Shortage):
             return allocation
         state.row, state.computed = self.table.take(), allocation.num_cached_tokens
+        state.miss = allocation.match.miss
         try:
             self.store.load(state.row, allocation.loads)
         except Exception:

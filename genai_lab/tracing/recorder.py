@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from genai_lab.tracing.columns import changed_columns, stage_columns, token_columns
 from genai_lab.tracing.digest import Digest, Digester
-from genai_lab.tracing.engine_facts import StepFact, TurnFact, engine_columns
+from genai_lab.tracing.engine_columns import engine_columns
+from genai_lab.tracing.engine_facts import StepFact, TurnFact
 from genai_lab.tracing.recording import Recording, RunFacts, empty_tables
 from genai_lab.tracing.tracer import Describe, TokenFact
 
@@ -217,8 +218,11 @@ class Recorder:
             while self._waiting:
                 self._digest_oldest()
 
-    def snapshot(self, first_token: int = 0, first_stage: int = 0, *, owned_only: bool = False) -> Recording:
-        """Everything from the given absolute rows on. `owned_only` leaves out stages whose run is not known yet."""
+    def snapshot(
+        self, first_token: int = 0, first_stage: int = 0, first_step: int = 0, *, owned_only: bool = False
+    ) -> Recording:
+        """Everything from the given absolute rows on, and every turn. `owned_only` leaves out stages whose run is not
+        known yet."""
         with self._lock:
             self.settle()
             stages, stage_base = list(self._stages), self.dropped["stages"]
@@ -232,7 +236,10 @@ class Recorder:
             tables["tokens"] = token_columns(entries, self.origin_ns)
             tables["stages"], stage_names = stage_columns(stages, self.origin_ns)
             tables["changed"], tables["seen"], processor_names = changed
-            engine, words = engine_columns(list(self._steps), list(self._turns.values()), self.origin_ns)
+            turns, steps = list(self._turns.values()), list(self._steps)
+            begin = max(0, first_step - self.dropped["steps"])
+            before = steps[begin - 1] if begin else None
+            engine, words = engine_columns(steps[begin:], turns, self.origin_ns, before)
             tables.update(engine)
             return Recording(
                 tables=tables,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.tracing.digest import BINS, CANDIDATES
-from genai_lab.tracing.engine_facts import ENGINE_TABLES
+from genai_lab.tracing.engine_columns import ENGINE_TABLES
 
 Columns = dict[str, NDArray[Any]]
 

@@ -17,13 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.errors import TraceFileError
-from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts
+from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts, empty_tables
 
 FORMAT = "genai_lab.trace"
 VERSION = 1
 WORD_COLUMNS = {
     "decisions": ("verdict", "reason", "template"),
     "operands": ("name",),
+    "admissions": ("template",),
+    "admission_operands": ("name",),
+    "pool": ("event", "policy"),
     "turns": ("status", "finish"),
 }
 MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
@@ -133,6 +136,8 @@ def _recording(arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> Recor
 def _read_table(arrays: dict[str, NDArray[Any]], table: str) -> Columns:
     columns: Columns = {}
     rows = None
+    if not any(name.startswith(f"{table}.") for name in arrays):
+        return empty_tables()[table]  # a file from before there was this table
     for name, (dtype, shape) in TABLES[table].items():
         column = arrays[f"{table}.{name}"]
         if column.dtype != np.dtype(dtype) or column.shape[1:] != shape:
@@ -154,6 +159,11 @@ def _check_references(recording: Recording) -> None:
         ("stages.stage", recording.stages["stage"], len(recording.stage_names)),
         ("changed.by", recording.tables["changed"]["by"], len(recording.processor_names)),
         ("operands.decision", recording.tables["operands"]["decision"], len(recording.tables["decisions"]["step"])),
+        (
+            "admission_operands.admission",
+            recording.tables["admission_operands"]["admission"],
+            len(recording.tables["admissions"]["step"]),
+        ),
         *(
             (f"{table}.{name}", recording.tables[table][name], len(recording.words))
             for table, names in WORD_COLUMNS.items()
