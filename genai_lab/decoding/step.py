@@ -108,12 +108,17 @@ def commit(sequence: Sequence, choice: Choice, rule: StopRule, place: Place) -> 
     return finish
 
 
-def run_step(
-    logits: NDArray[np.float32], sequence: Sequence, chooser: Chooser, rule: StopRule, place: Place, started_ns: int
-) -> tuple[Choice, FinishReason | None]:
-    """Choose from `logits` and commit; publishes the token. `started_ns`: when the work for this token began."""
+def settle(
+    chosen: tuple[Choice, tuple[Change, ...]],
+    logits: NDArray[np.float32],
+    sequence: Sequence,
+    rule: StopRule,
+    place: Place,
+    started_ns: int,
+) -> FinishReason | None:
+    """Commit what `choose` returned for `logits`, and publish the token. `started_ns`: when the work for it began."""
+    choice, changes = chosen
     position, distinct = len(sequence), sequence.distinct
-    choice, changes = choose(logits, sequence, chooser, place)
     finish = commit(sequence, choice, rule, place)
     if place.tracer.enabled:
         fact = TokenFact(
@@ -129,4 +134,12 @@ def run_step(
             seen=distinct,
         )
         place.tracer.token(fact, logits)
-    return choice, finish
+    return finish
+
+
+def run_step(
+    logits: NDArray[np.float32], sequence: Sequence, chooser: Chooser, rule: StopRule, place: Place, started_ns: int
+) -> tuple[Choice, FinishReason | None]:
+    """Choose from `logits` and commit; publishes the token."""
+    chosen = choose(logits, sequence, chooser, place)
+    return chosen[0], settle(chosen, logits, sequence, rule, place, started_ns)

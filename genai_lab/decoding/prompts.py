@@ -1,0 +1,50 @@
+"""Prompts of several sequences, handed in as one padded array -> each row's own tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from genai_lab.decoding.token_input import token_array
+from genai_lab.errors import ArgumentError
+from genai_lab.types import Tensor
+
+
+def padded_rows(tokens: ArrayLike | Tensor, rows: int, vocab_size: int) -> NDArray[np.int32]:
+    """[rows, n] int32 of a [rows, n] or flat [rows * n] array.
+
+    Raises:
+        ArgumentError: the number of tokens is no multiple of `rows`, or an id is not in the vocabulary.
+    """
+    array = tokens.as_numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
+    if array.ndim == 2 and array.shape[0] != rows:
+        raise ArgumentError(
+            f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] is allowed: one row per prompt, "
+            "padded to one length (tokenizer.encode_batch does so)"
+        )
+    if array.ndim > 2 or array.size % rows:
+        raise ArgumentError(
+            f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] or {rows} x n numbers in a row "
+            "are allowed"
+        )
+    return token_array(array.reshape(-1), vocab_size).reshape(rows, -1)
+
+
+def without_padding(rows: NDArray[np.int32], pad_token_id: int) -> list[NDArray[np.int32]]:
+    """Each row's own tokens. Padding is what a row [rows, n] has more of at an end than every row has: a token that all
+    prompts begin or end with is theirs, also where the model's padding token is its end token.
+
+    >>> [row.tolist() for row in without_padding(np.array([[5, 6, 7], [8, 2, 2], [2, 2, 9]], np.int32), 2)]
+    [[5, 6, 7], [8], [9]]
+    >>> [row.tolist() for row in without_padding(np.array([[5, 6, 2], [8, 2, 2]], np.int32), 2)]
+    [[5, 6, 2], [8, 2]]
+    """
+    left, right = _extra_padding(rows, pad_token_id), _extra_padding(rows[:, ::-1], pad_token_id)
+    length = rows.shape[1]
+    return [row[min(a, length - 1) : max(length - b, a + 1)] for row, a, b in zip(rows, left, right, strict=True)]
+
+
+def _extra_padding(rows: NDArray[np.int32], pad_token_id: int) -> list[int]:
+    """How many more padding tokens each row begins with than the row that has fewest."""
+    begins = np.logical_and.accumulate(rows == pad_token_id, axis=1).sum(axis=1)
+    return [int(count) for count in begins - begins.min()]
