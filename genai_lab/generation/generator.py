@@ -51,6 +51,8 @@ class Generator:
         self._state: DecoderState | None = DecoderState(model, options.max_length)
         self._sequence = Sequence(options.max_length)
         self._cached = 0  # tokens of the sequence whose keys and values are in the cache
+        self._in_company = bytearray()  # [tokens] 1: of a prompt, read in one run with others; 0: read alone
+        self._in_prompt = False  # whether a token appended now would go on with a prompt
         self._logits: NDArray[np.float32] | None = None  # [V], of the sequence's last token
         self._started_ns = 0  # when the work for those logits began
         self._next_token = 0
@@ -83,6 +85,9 @@ class Generator:
         length = len(self._sequence)
         self._sequence.extend(ids)
         self._started_ns = perf_counter_ns()
+        if self._in_prompt and 0 < self._cached == len(self._sequence) - 1:
+            self._cached -= 1  # a prompt's token is not read alone, see `chunk_stops`: the one before it once more
+        in_company = len(self._sequence) - self._cached > 1
         place = self._log.append(tracer, ids, self._cached)
         try:
             self._logits = self._read_all(state, place)
@@ -91,7 +96,8 @@ class Generator:
             self._cached = min(self._cached, length)
             self._log.fail(tracer, "the model run failed while reading appended tokens")
             raise
-        self._finish = None
+        self._in_company += bytes([in_company]) * ids.size
+        self._in_prompt, self._finish = True, None
 
     def generate_next_token(self) -> None:
         """Choose one more token and append it (an end token is returned by `get_next_tokens` but not appended).
@@ -104,7 +110,8 @@ class Generator:
         logits = self._logits if self._logits is not None else self._compute_logits(state, tracer)
         place = self._log.place(tracer)
         choice, finish = run_step(logits, self._sequence, self._chooser, self._rule, place, self._started_ns)
-        self._logits = None
+        self._logits, self._in_prompt = None, False
+        self._in_company += bytes(len(self._sequence) - len(self._in_company))
         self._next_token, self._finish = choice.token, finish
         self._log.generated(tracer, finish)
 
@@ -152,7 +159,7 @@ class Generator:
 
     def rewind_to(self, length: int) -> None:
         """Keep the first `length` tokens. The cache keeps theirs too, so going on from there reads nothing again but
-        the last token, whose logits are needed."""
+        the last token, whose logits are needed (the last two inside a prompt)."""
         self._live()
         if isinstance(length, bool) or not isinstance(length, int | np.integer):
             raise ArgumentTypeError(f"rewind_to: length is {type(length).__name__}, an int is allowed")
@@ -161,8 +168,10 @@ class Generator:
                 f"rewind_to: length is {length}, allowed is 0 to {len(self._sequence)}, the tokens there are now"
             )
         self._log.rewound(int(length), current_tracer())
+        self._in_prompt = self._is_in_prompt(int(length))
         self._sequence.rewind(int(length))
         self._cached = min(self._cached, int(length))
+        del self._in_company[int(length) :]
         self._logits, self._finish = None, None
 
     def get_output(self, name: str) -> NDArray[Any]:
@@ -200,6 +209,7 @@ class Generator:
         twin = Generator(self.model, params or self.params)
         twin._sequence.extend(self._sequence.tokens[:count])
         twin._cached = min(self._cached, count)
+        twin._in_company, twin._in_prompt = self._in_company[:count], self._is_in_prompt(count)
         twin._live().cache.copy_prefix(state.cache, twin._cached)
         twin._log.forked(self._log, count)
         return twin
@@ -235,9 +245,10 @@ class Generator:
         return logits
 
     def _compute_logits(self, state: DecoderState, tracer: Tracer) -> NDArray[np.float32]:
-        """Read what the cache does not hold yet; after a rewind, the last token once more."""
+        """Read what the cache does not hold yet; after a rewind, the last token once more, in the way it was read
+        first: a prompt's in company of the one before it, any other alone."""
         if self._cached == len(self._sequence):
-            self._cached -= 1
+            self._cached -= 2 if self._cached > 1 and self._in_company[-1] else 1
         tokens = self._sequence.tokens[self._cached :]
         self._started_ns = perf_counter_ns()
         place = self._log.place(tracer)
@@ -248,6 +259,10 @@ class Generator:
             raise
         self._cached = len(self._sequence)
         return self._logits
+
+    def _is_in_prompt(self, length: int) -> bool:
+        """Whether what followed the first `length` tokens belongs to a prompt."""
+        return bool(self._in_company[length]) if length < len(self._in_company) else self._in_prompt
 
     def _live(self) -> DecoderState:
         if self._state is None:
