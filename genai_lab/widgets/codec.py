@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from genai_lab.tracing import Recording, RunFacts
 from genai_lab.tracing.recording import Columns
 from genai_lab.widgets.compact import on_clock, pack, rounded_counts
+from genai_lab.widgets.engine_codec import ENGINE_TABLES, EngineEncoder
 
 FORMAT = "genai_lab.chunk"
 VERSION = 1
@@ -24,7 +25,7 @@ DELTA_STEPS = 1024  # of top_delta, per unit of logit
 TEXT_RANKS = 24  # candidates whose text is sent; no picture names those behind
 QUESTION_CHARACTERS = 160
 PROMPT_CHARACTERS = 4000
-TABLES = ("tokens", "changed", "seen", "stages")
+TABLES = ("tokens", "changed", "seen", "stages", *ENGINE_TABLES)
 SETTINGS = (
     "mode",
     "mode_reason",
@@ -48,6 +49,14 @@ class Rows:
     changed: int = 0
     seen: int = 0
     stages: int = 0
+    steps: int = 0  # of an engine, like all that follow
+    decisions: int = 0
+    operands: int = 0
+    holders: int = 0
+    tables: int = 0
+    admissions: int = 0
+    admission_operands: int = 0
+    pool: int = 0
 
     def __add__(self, other: Rows) -> Rows:
         return Rows(*(getattr(self, name) + getattr(other, name) for name in TABLES))
@@ -80,12 +89,14 @@ class ChunkEncoder:
         self._texts: set[int] = set()
         self._runs: dict[int, dict[str, Any]] = {}
         self._stages, self._processors = Names(), Names()
+        self._engine = EngineEncoder()
 
     def everything(self, recording: Recording, running: Collection[int] = ()) -> bytes:
         """A chunk for somebody who has nothing. `recording` holds every row; `running`: runs being written now."""
         self.next = Rows()
         self._texts.clear()
         self._runs.clear()
+        self._engine.forget()
         return self.news(recording, running, level=9)
 
     def news(self, recording: Recording, running: Collection[int] = (), level: int = 6) -> bytes:
@@ -107,6 +118,7 @@ class ChunkEncoder:
         stages = stage_columns(recording.stages)
         stages["stage"] = self._stages.renumber(stages["stage"], recording.stage_names)
         made = {"tokens": token_columns(tokens), "changed": changed, "seen": seen, "stages": stages}
+        made |= self._engine.columns(recording, {table: getattr(self.next, table) for table in ENGINE_TABLES})
         count = {table: len(next(iter(columns.values()))) for table, columns in made.items()}
         flat = {f"{t}.{name}": column for t in TABLES if count[t] for name, column in made[t].items()}
         return flat, Rows(**count)
@@ -131,7 +143,7 @@ class ChunkEncoder:
             "texts": texts,
             "stage_names": list(self._stages.known),
             "processor_names": list(self._processors.known),
-        }
+        } | self._engine.header(recording)
 
     def _new_texts(self, recording: Recording) -> Iterable[tuple[int, str, int]]:
         mentioned = np.union1d(recording.tokens["top_ids"][:, :TEXT_RANKS], recording.tokens["token"])

@@ -110,6 +110,7 @@ class TraceModel(anywidget.AnyWidget):
     _esm = traitlets.Unicode(TRACE_MODULE).tag(sync=True)
     chunk = traitlets.Bytes(b"").tag(sync=True)
     selected = traitlets.Dict({"run": 0, "token": -1}).tag(sync=True)
+    at = traitlets.Dict({"step": -1, "request": -1, "block": None}).tag(sync=True)
 
     def __init__(self, trace: analysis.Trace, driver: Driver) -> None:
         self._trace, self._driver = trace, driver
@@ -158,7 +159,8 @@ class TraceModel(anywidget.AnyWidget):
         with self._driver.lock:
             begin = self._encoder.next
             first_token = begin.tokens + self._base["tokens"]
-            fresh = recorder.snapshot(first_token, begin.stages + self._base["stages"], owned_only=True)
+            first_stage, first_step = begin.stages + self._base["stages"], begin.steps + self._base["steps"]
+            fresh = recorder.snapshot(first_token, first_stage, first_step, owned_only=True)
             self._tell(self._encoder.news(fresh, self._driver.running))
 
     def settle(self) -> None:

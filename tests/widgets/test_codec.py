@@ -188,7 +188,7 @@ def test_what_was_sent_is_not_sent_again_until_somebody_asks() -> None:
     assert (header["texts"], header["runs"], columns) == ([], [], {})
     assert header["seq"] == 1
     header, columns = decode(encoder.everything(recorder.snapshot()))
-    assert header["first"] == {"tokens": 0, "changed": 0, "seen": 0, "stages": 0}
+    assert set(header["first"].values()) == {0}
     assert header["texts"] and header["runs"]
 
 

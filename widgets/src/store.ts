@@ -7,13 +7,14 @@
 import type { AnyModel } from "@anywidget/types";
 import { type Chunk, decodeChunk } from "./chunk";
 import { TraceData } from "./trace_data";
-import type { Knobs, RunInfo, Selection } from "./types";
+import type { At, Knobs, RunInfo, Selection } from "./types";
 
 export type { Changed, Run } from "./trace_data";
 
 export interface TraceState {
   chunk: DataView | Uint8Array | null;
   selected: Selection;
+  at: At;
   [name: string]: unknown;
 }
 
@@ -53,6 +54,8 @@ export class Store extends TraceData {
   private asked = 0;
   /** A run that this page asked for: it is picked as soon as it has a token. */
   private follow: number | null = null;
+  private quiet = false;
+  private busiest: { steps: number; at: At } | null = null;
   private doubtful: { rows: number; at: Selection } | null = null;
 
   constructor(
@@ -61,14 +64,16 @@ export class Store extends TraceData {
   ) {
     super();
     const onChunk = () => this.take(bytesOf(model.get("chunk")));
-    const onSelected = () => this.emit("select");
+    const onSelected = () => this.quiet || this.emit("select");
     const onMessage = (message: unknown, buffers: unknown[]) => this.hear(message, buffers);
     model.on("change:chunk", onChunk);
     model.on("change:selected", onSelected);
+    model.on("change:at", onSelected);
     model.on("msg:custom", onMessage);
     signal?.addEventListener("abort", () => {
       model.off("change:chunk", onChunk);
       model.off("change:selected", onSelected);
+      model.off("change:at", onSelected);
       model.off("msg:custom", onMessage);
       for (const t of this.timers) clearTimeout(t);
       this.listeners.clear();
@@ -118,15 +123,78 @@ export class Store extends TraceData {
     return at;
   }
 
+  /** What is looked at in an engine's run; without a pick the newest step while it runs, afterwards the fullest one. */
+  get at(): At {
+    return this.pickedAt ?? this.mostBusy();
+  }
+
+  get pickedAt(): At | null {
+    const at = this.model.get("at");
+    const there = at && at.step >= 0 && at.step < this.engine.steps;
+    return there ? { step: at.step, request: at.request, block: at.block ?? null } : null;
+  }
+
+  private mostBusy(): At {
+    const { engine } = this;
+    if (this.busiest?.steps === engine.steps) return this.busiest.at;
+    let step = engine.steps - 1;
+    if (!this.running)
+      for (let i = step; i >= 0; i--) if (engine.stepAt(i).blocksUsed >= engine.stepAt(step).blocksUsed) step = i;
+    const holders = engine.holders(step).sort((a, b) => b.table.length - a.table.length || a.request - b.request);
+    const at = { step, request: holders[0]?.request ?? engine.requests[0]?.request ?? 0, block: null };
+    this.busiest = { steps: engine.steps, at };
+    return at;
+  }
+
   // ---------------------------------------------------------------- writing
 
+  /** Pick a token, and with it, in an engine's run, the step that made it. */
   select(run: number, token: number): void {
-    const rows = this.run(run)?.rows.length ?? 0;
-    if (!rows) return;
-    const at = { run, token: Math.max(0, Math.min(rows - 1, token)) };
-    const now = this.model.get("selected");
-    if (now?.run === at.run && now?.token === at.token) return;
-    this.model.set("selected", at);
+    const rows = this.run(run)?.rows;
+    if (!rows?.length) return;
+    const at = { run, token: Math.max(0, Math.min(rows.length - 1, token)) };
+    const turn = this.engine.turnOfRun(run);
+    const step = turn ? this.stepOfRow(rows[at.token]) : -1;
+    this.write(at, turn && step >= 0 ? { step, request: turn.request, block: null } : null);
+  }
+
+  /** Pick a step, a request or a block of an engine's run, and with it the token that the request had got by then. A
+   * step below 0 follows the newest one again. */
+  pick(what: Partial<At>): void {
+    const last = this.engine.steps - 1;
+    if (last < 0) return;
+    const now = this.at;
+    const step = what.step ?? now.step;
+    const at = { ...now, ...what, step: step < 0 ? -1 : Math.min(last, step) };
+    this.write(at.step < 0 ? null : this.tokenAt(at.request, at.step), at);
+  }
+
+  /** The newest token of a request after a step, if it has one. */
+  tokenAt(request: number, step: number): Selection | null {
+    for (const { run } of this.engine.request(request)?.turns.toReversed() ?? []) {
+      const rows = run === null ? undefined : this.run(run)?.rows;
+      const made = rows?.findLastIndex((row) => this.stepOfRow(row) <= step) ?? -1;
+      if (run !== null && made >= 0) return { run, token: made };
+    }
+    return null;
+  }
+
+  /** The step of the engine that made a token. */
+  stepOfRow(row: number): number {
+    return this.engine.stepOfTime(this.tokens.get("end_ms", row));
+  }
+
+  private write(selected: Selection | null, at: At | null): void {
+    const same = (a: object | null | undefined, b: object) =>
+      Object.entries(b).every(([key, value]) => (a as Record<string, unknown> | null)?.[key] === value);
+    const newToken = selected && !same(this.model.get("selected"), selected);
+    const newAt = at && !same(this.model.get("at"), at);
+    if (!newToken && !newAt) return;
+    this.quiet = true;
+    if (newToken) this.model.set("selected", selected);
+    if (newAt) this.model.set("at", at);
+    this.quiet = false;
+    this.emit("select");
     this.attempt(() => this.model.save_changes());
   }
 

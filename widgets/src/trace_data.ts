@@ -4,6 +4,7 @@
  * Chunks go in, in any overlap; rows, runs and words come out. Knows nothing about models, kernels or the page.
  */
 import type { Chunk, Numbers } from "./chunk";
+import { EngineData } from "./engine_data";
 import { Table } from "./table";
 import type { Header, RunInfo, Selection, TableName } from "./types";
 
@@ -22,13 +23,14 @@ export interface Changed {
   delta: number;
 }
 
-const TABLES: readonly TableName[] = ["tokens", "changed", "seen", "stages"];
+const TABLES = ["tokens", "changed", "seen", "stages"] as const satisfies readonly TableName[];
 
 export class TraceData {
   readonly tokens = new Table("tokens");
   readonly changed = new Table("changed");
   readonly seen = new Table("seen");
   readonly stages = new Table("stages");
+  readonly engine = new EngineData((run) => this.byRun.get(run)?.info.question ?? "");
   header: Header | null = null;
   private byRun = new Map<number, Run>();
   private ordered: Run[] = [];
@@ -109,12 +111,13 @@ export class TraceData {
 
   /** Adds what is new in a chunk; false when rows between are missing, and then nothing was added. */
   protected add(chunk: Chunk): boolean {
-    if (TABLES.some((name) => this[name].gap(chunk))) return false;
+    if (TABLES.some((name) => this[name].gap(chunk)) || this.engine.gap(chunk)) return false;
     const had = { tokens: this.tokens.rows, stages: this.stages.rows };
     for (const name of TABLES) this[name].append(chunk);
     for (const [id, text, special] of chunk.header.texts) this.words.set(id, { text, special: special === 1 });
     if (chunk.header.seq >= (this.header?.seq ?? 0)) this.header = chunk.header;
     this.describeRuns(chunk.header);
+    this.engine.add(chunk);
     for (let i = had.tokens; i < this.tokens.rows; i++) this.byRun.get(this.tokens.get("run", i))?.rows.push(i);
     for (let i = had.stages; i < this.stages.rows; i++) this.byRun.get(this.stages.get("run", i))?.stages.push(i);
     return true;

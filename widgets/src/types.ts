@@ -43,7 +43,34 @@ export interface ColumnInfo {
   offset: number;
 }
 
-export type TableName = "tokens" | "changed" | "seen" | "stages";
+export type EngineTableName =
+  | "steps"
+  | "decisions"
+  | "operands"
+  | "holders"
+  | "tables"
+  | "admissions"
+  | "admission_operands"
+  | "pool";
+export type TableName = "tokens" | "changed" | "seen" | "stages" | EngineTableName;
+
+/** One turn of an engine's request, as far as it has come. */
+export interface TurnInfo {
+  request: number;
+  turn: number;
+  run: number | null;
+  status: string;
+  finish: string;
+  prompt_tokens: number;
+  generated_tokens: number;
+  cached_prompt_tokens: number;
+  preemptions: number;
+  recomputed_tokens: number;
+  arrived_ms: number | null;
+  scheduled_ms: number | null;
+  first_token_ms: number | null;
+  finished_ms: number | null;
+}
 
 export interface Header {
   format: string;
@@ -56,6 +83,9 @@ export interface Header {
   texts: [number, string, number][];
   stage_names: string[];
   processor_names: string[];
+  turns?: TurnInfo[];
+  /** What the engine's tables count in; missing when nothing was added since it was last sent. */
+  words?: string[];
   columns: ColumnInfo[];
 }
 
@@ -65,4 +95,11 @@ export type Knobs = Pick<Settings, "mode" | "temperature" | "top_k" | "top_p" | 
 export interface Selection {
   run: number;
   token: number;
+}
+
+/** What is looked at in an engine's run: a step by its place in the recording, a request, a block of the pool. */
+export interface At {
+  step: number;
+  request: number;
+  block: number | null;
 }

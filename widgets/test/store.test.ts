@@ -141,7 +141,7 @@ test("nothing listens any more after the end", () => {
   const model = new FakeModel();
   const end = new AbortController();
   createStore(model.asModel(), end.signal);
-  expect(model.listening).toBe(3);
+  expect(model.listening).toBe(4);
   end.abort();
   expect(model.listening).toBe(0);
 });
