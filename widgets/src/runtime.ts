@@ -4,6 +4,7 @@
  * `createStore(model)` for a trace, `mount(kind, { el, signal }, store)` for each picture. Nothing is kept between calls
  * except the one style element of the page.
  */
+import { makeBatching } from "./batching";
 import { followTheme, h, paced } from "./dom";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
@@ -17,6 +18,7 @@ const KINDS: Record<string, MakeView> = {
   ribbon: makeRibbon,
   pipeline: makePipeline,
   timeline: makeTimeline,
+  batching: makeBatching,
   all: makeWorkbench,
 };
 
