@@ -3,11 +3,14 @@ the value received, what is allowed, and what to do next.
 
     GenaiLabError
     ├── ArgumentError        a bad argument (also a ValueError and a RuntimeError)
+    │   └── GrammarError     a JSON schema, regular expression or grammar that is wrong; says where
     ├── ArgumentTypeError    an argument of the wrong type (also a TypeError and a RuntimeError)
+    ├── CallableError        a person's own processor, sampler or stopping rule failed (also a RuntimeError)
     ├── StateError           a call that does not fit the object's state, such as use after close (also a RuntimeError)
     ├── CapacityError        more memory, tokens or context than there is (also a RuntimeError)
     ├── ModelFolderError     a model folder, config, checkpoint or tokenizer that cannot be used (also a RuntimeError)
     ├── DownloadError        the default model's weights cannot be had, or are not what they should be (RuntimeError)
+    ├── OutputError          a place that cannot be written: no such folder, no permission, no room (also an OSError)
     ├── TemplateError        a chat template that fails to render (also a RuntimeError)
     └── TraceFileError       a trace file that is broken or newer than this version (also a ValueError)
 
@@ -23,6 +26,15 @@ class GenaiLabError(Exception):
 
 class ArgumentError(GenaiLabError, ValueError, RuntimeError):
     """An argument has a value that is not allowed."""
+
+
+class GrammarError(ArgumentError):
+    """A JSON schema, a regular expression or a grammar that cannot be used. The message says where it is wrong."""
+
+
+class CallableError(GenaiLabError, RuntimeError):
+    """A person's own processor, sampler or stopping rule raised, or returned what cannot be used. The message names it
+    and its line; what it raised is the `__cause__`."""
 
 
 class ArgumentTypeError(GenaiLabError, TypeError, RuntimeError):
@@ -43,6 +55,10 @@ class ModelFolderError(GenaiLabError, RuntimeError):
 
 class DownloadError(GenaiLabError, RuntimeError):
     """The default model's weights cannot be obtained, or are not what they should be."""
+
+
+class OutputError(GenaiLabError, OSError):
+    """A file or folder cannot be written. What was there before is as it was."""
 
 
 class TemplateError(GenaiLabError, RuntimeError):

@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 class FinishReason(IntEnum):
-    """Why a turn ended. Names and numbers are onnxruntime-genai's."""
+    """Why a turn ended. Names and numbers are onnxruntime-genai's; STOPPING_CRITERION is ours."""
 
     NONE = 0
     EOS = 1
@@ -37,6 +37,8 @@ class FinishReason(IntEnum):
     MAX_SESSION_TOKENS = 4
     CANCELLED = 5
     FAILED = 6
+    STOPPING_CRITERION = 7
+    """A person's own stopping rule said so."""
 
 
 class Tensor:

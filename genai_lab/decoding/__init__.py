@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from genai_lab.decoding.choosing import make_chooser, mode_of
+from genai_lab.decoding.hooks import Hooks, HookSetters
 from genai_lab.decoding.sequence import Sequence
-from genai_lab.decoding.step import Chooser, Place, choose, commit, forward, run_step, settle
+from genai_lab.decoding.step import Chooser, Place, choose, commit, forward, put, run_step, settle
 from genai_lab.decoding.stopping import StopRule
 
-__all__ = ["Chooser", "Place", "Sequence", "StopRule", "choose", "commit", "forward", "run_step", "settle"]
+__all__ = [
+    "Chooser",
+    "HookSetters",
+    "Hooks",
+    "Place",
+    "Sequence",
+    "StopRule",
+    "choose",
+    "commit",
+    "forward",
+    "make_chooser",
+    "mode_of",
+    "put",
+    "run_step",
+    "settle",
+]

@@ -1,4 +1,7 @@
-"""The tokens of one row: prompt and answer in one buffer, and the distinct ids among them."""
+"""The tokens of one row: prompts and answers in one buffer, where the answer begins, and the distinct ids among them.
+
+What is extended is a prompt, what is appended is an answer's.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ class Sequence:
         self.max_length = max_length
         self._tokens = np.zeros(max_length, np.int32)
         self._length = 0
+        self._prompts: list[tuple[int, int]] = []  # [start, stop) of each
         self._reset_distinct()
 
     def __len__(self) -> int:
@@ -39,8 +43,13 @@ class Sequence:
         """Each id once, in order of first use; [d] view."""
         return self._distinct[: len(self._members)]
 
+    @property
+    def answer_start(self) -> int:
+        """Where the answer that is being written begins: behind the last prompt."""
+        return self._prompts[-1][1] if self._prompts else 0
+
     def append(self, token: int) -> None:
-        """Add one token."""
+        """Add one token of an answer."""
         if self._length == self.max_length:
             raise CapacityError(
                 f"the sequence already has max_length = {self.max_length} tokens; set a larger max_length "
@@ -52,11 +61,20 @@ class Sequence:
             self._distinct[len(self._members)] = token
             self._members.add(token)
 
-    def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Add several tokens; all or none."""
+    def extend(self, tokens: NDArray[np.int32], *, is_prompt: bool = True) -> None:
+        """Add several tokens; all or none. What follows a prompt is an answer to it."""
         self.check_room(tokens.size)
+        start = self._length
         for token in tokens.tolist():
             self.append(token)
+        if is_prompt and tokens.size:
+            self._prompts.append((start, self._length))
+
+    def extend_from(self, other: Sequence, length: int) -> None:
+        """Add the first `length` tokens of another sequence to this empty one, prompts as prompts, answers as
+        answers."""
+        self.extend(other.tokens[:length], is_prompt=False)
+        self._prompts = _until(other._prompts, length)
 
     def check_room(self, count: int) -> None:
         """Raises CapacityError when `count` more tokens do not fit."""
@@ -75,8 +93,14 @@ class Sequence:
         self._tokens = np.zeros(self.max_length, np.int32)
         self._length = 0
         self._reset_distinct()
-        self.extend(kept)
+        self.extend(kept, is_prompt=False)
+        self._prompts = _until(self._prompts, length)
 
     def _reset_distinct(self) -> None:
         self._distinct = np.zeros(self.max_length, np.int32)
         self._members: set[int] = set()
+
+
+def _until(prompts: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """The parts of `prompts` in the first `length` tokens."""
+    return [(start, min(stop, length)) for start, stop in prompts if start < length]

@@ -6,26 +6,34 @@ run whether somebody records or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.arrays import TokenMask
 from genai_lab.decoding.sequence import Sequence
 from genai_lab.decoding.stopping import StopRule
+from genai_lab.errors import StateError
+from genai_lab.grammar import Guide
 from genai_lab.models.decoder import DecoderState
 from genai_lab.sampling import (
     Choice,
     LogitsProcessor,
+    OwnProcessor,
+    OwnSampler,
+    OwnStopping,
     RandomStream,
     SamplingMode,
     choose_greedy,
     choose_sample,
 )
 from genai_lab.sampling.mode import SelectionSettings
-from genai_lab.tracing import Change, TokenFact, Tracer
+from genai_lab.tracing import Change, Masking, TokenFact, Tracer
 from genai_lab.types import FinishReason
+
+NOTHING_LEFT = np.float32(-1e37)  # a highest logit below this: everything is forbidden
 
 
 @dataclass(slots=True)
@@ -36,7 +44,27 @@ class Chooser:
     mode: SamplingMode
     settings: SelectionSettings
     stream: RandomStream
+    guide: Guide | None = None  # the grammar that `processors` holds, for tokens that it forces
+    ff_tokens: bool = False  # append those without asking the model
+    end_ids: frozenset[int] = frozenset()
+    sampler: OwnSampler | None = None  # a person's, in place of `mode` and `settings`
+    stopping: tuple[OwnStopping, ...] = ()
     scratch: NDArray[np.float32] | None = None  # [V], where processors work; fresh memory every time would cost more
+
+    @property
+    def draws(self) -> bool:
+        """Whether choosing moves the random stream."""
+        return self.mode is SamplingMode.SAMPLE or self.sampler is not None
+
+    @property
+    def may_forbid_all(self) -> bool:
+        """Whether the processors could leave nothing: ours alone never do."""
+        return self.guide is not None or any(isinstance(p, OwnProcessor) for p in self.processors)
+
+    @property
+    def selector(self) -> str:
+        """The name of the stage that selects."""
+        return "select" if self.sampler is None else self.sampler.name
 
     def copy_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """`logits` [V] in the scratch memory."""
@@ -77,24 +105,75 @@ def forward(state: DecoderState, tokens: NDArray[np.int32], cached: int, place: 
 
 def choose(
     logits: NDArray[np.float32], sequence: Sequence, chooser: Chooser, place: Place
-) -> tuple[Choice, tuple[Change, ...]]:
-    """Apply each processor to a copy of `logits` [V], then select. `logits` stays as the model gave it."""
-    tracer, run, index = place.tracer, place.run, place.index
-    scores = logits if not chooser.processors else chooser.copy_of(logits)
-    changes: list[Change] = []
+) -> tuple[Choice, tuple[Change | Masking, ...]]:
+    """Apply each processor to a copy of `logits` [V], then select. `logits` and `sequence` stay as they are; the random
+    stream is where it was when anything raises.
+
+    Raises:
+        CallableError: a person's own processor, sampler or stopping rule failed.
+        StateError: the processors together forbid every token.
+    """
+    before = chooser.stream.state if chooser.draws else None
+    try:
+        scores, changes = process(logits, sequence, chooser, place)
+        start = perf_counter_ns()
+        choice = select(scores, chooser)
+        place.tracer.stage(place.run, place.index, chooser.selector, start, perf_counter_ns())
+        return with_stop(choice, sequence, chooser), changes
+    except Exception:
+        if before is not None:
+            chooser.stream.restore(before)
+        raise
+
+
+def process(
+    logits: NDArray[np.float32], sequence: Sequence, chooser: Chooser, place: Place
+) -> tuple[NDArray[np.float32], tuple[Change | Masking, ...]]:
+    """What the processors make of `logits` [V], in the chooser's scratch memory; what each changed, when recorded."""
+    tracer = place.tracer
+    if not chooser.processors:
+        return logits, ()
+    scores = chooser.copy_of(logits)
+    changes: list[Change | Masking] = []
     for processor in chooser.processors:
         start = perf_counter_ns()
-        ids = processor(scores, sequence)
-        tracer.stage(run, index, processor.name, start, perf_counter_ns(), ids.size)
+        if isinstance(processor, OwnProcessor) and not tracer.enabled:
+            processor.run(scores, sequence)  # what it changed is found by comparing, for a recording only
+            continue
+        effect = processor(scores, sequence)
+        tracer.stage(place.run, place.index, processor.name, start, perf_counter_ns(), effect.size)
         if tracer.enabled:
-            changes.append(Change(processor.name, ids, scores[ids]))
-    start = perf_counter_ns()
+            changes.append(_record_of(processor.name, effect, scores))
+    if chooser.may_forbid_all and scores.max() < NOTHING_LEFT:
+        names = ", ".join(processor.name for processor in chooser.processors)
+        raise StateError(
+            f"no token is left at position {len(sequence)}: together {names} forbid every one. Leave one of them out "
+            "(no_repeat_ngram_size=0, min_length=0, another grammar), or rewind and go on from there"
+        )
+    return scores, tuple(changes)
+
+
+def _record_of(name: str, effect: NDArray[np.int32] | TokenMask, scores: NDArray[np.float32]) -> Change | Masking:
+    return Masking(name, effect) if isinstance(effect, TokenMask) else Change(name, effect, scores[effect])
+
+
+def select(scores: NDArray[np.float32], chooser: Chooser) -> Choice:
+    """One token from processed logits [V]."""
+    if chooser.sampler is not None:
+        return chooser.sampler.choose(scores, chooser.stream)
     if chooser.mode is SamplingMode.GREEDY:
-        choice = choose_greedy(scores)
-    else:
-        choice = choose_sample(scores, chooser.settings, chooser.stream)
-    tracer.stage(run, index, "select", start, perf_counter_ns())
-    return choice, tuple(changes)
+        return choose_greedy(scores)
+    return choose_sample(scores, chooser.settings, chooser.stream)
+
+
+def with_stop(choice: Choice, sequence: Sequence, chooser: Chooser) -> Choice:
+    """`choice`, with the reason of the first stopping rule that ends the sequence after it."""
+    if not chooser.stopping or choice.token in chooser.end_ids:
+        return choice
+    tokens = np.append(sequence.tokens, np.int32(choice.token))
+    reasons = (rule.reason(tokens) for rule in chooser.stopping)
+    reason = next((words for words in reasons if words is not None), None)
+    return choice if reason is None else replace(choice, stop=reason)
 
 
 def commit(sequence: Sequence, choice: Choice, rule: StopRule, place: Place) -> FinishReason | None:
@@ -102,14 +181,37 @@ def commit(sequence: Sequence, choice: Choice, rule: StopRule, place: Place) -> 
     finished."""
     start = perf_counter_ns()
     finish = rule.after(choice.token, len(sequence) + 1)
+    if choice.stop is not None and finish is not FinishReason.EOS:
+        finish = FinishReason.STOPPING_CRITERION
     if finish is not FinishReason.EOS:
         sequence.append(choice.token)
     place.tracer.stage(place.run, place.index, "commit", start, perf_counter_ns())
     return finish
 
 
+def put(token: int, sequence: Sequence, place: Place) -> None:
+    """Append a token that nobody chose: the grammar allows no other."""
+    start, position, distinct = perf_counter_ns(), len(sequence), sequence.distinct
+    sequence.append(token)
+    if place.tracer.enabled:
+        fact = TokenFact(
+            run=place.run,
+            index=place.index,
+            position=position,
+            token=token,
+            start_ns=start,
+            end_ns=perf_counter_ns(),
+            final_prob=1.0,
+            kept=(1, 1, 1),
+            changes=(),
+            seen=distinct,
+            forced=True,
+        )
+        place.tracer.token(fact, None)
+
+
 def settle(
-    chosen: tuple[Choice, tuple[Change, ...]],
+    chosen: tuple[Choice, tuple[Change | Masking, ...]],
     logits: NDArray[np.float32],
     sequence: Sequence,
     rule: StopRule,

@@ -12,7 +12,9 @@ import onnxruntime as ort
 
 from genai_lab.config import Config
 from genai_lab.errors import ArgumentTypeError, ModelFolderError, StateError
+from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
+from genai_lab.models.grammar_tokens import token_table
 from genai_lab.models.session import Session, open_session
 from genai_lab.models.token_texts import TokenTexts
 
@@ -71,6 +73,11 @@ class Model:
     def tokenizer(self) -> Tokenizer:
         """The folder's tokenizer (ours; in onnxruntime-genai one writes Tokenizer(model))."""
         return self.token_texts.tokenizer
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        """Compiles grammars over this vocabulary, and keeps what it compiled (see `GeneratorParams.set_guidance`)."""
+        return GrammarCompiler(lambda: token_table(self.tokenizer, self.config))
 
     def describe(self) -> dict[str, Any]:
         """Facts about the model that a trace keeps: name, vocabulary, bytes a token costs in the cache, threads."""

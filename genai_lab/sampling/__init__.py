@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from genai_lab.sampling.mode import EffectiveMode, SamplingMode, effective_mode
+from genai_lab.sampling.own import OwnProcessor, OwnSampler, OwnStopping
 from genai_lab.sampling.processors import (
+    BUILT_IN,
     FORBIDDEN,
+    Guidance,
     LogitsProcessor,
     MinLength,
     NoRepeatNgram,
@@ -15,12 +18,17 @@ from genai_lab.sampling.random_stream import RandomStream
 from genai_lab.sampling.sampler import Choice, choose_greedy, choose_sample
 
 __all__ = [
+    "BUILT_IN",
     "FORBIDDEN",
     "Choice",
     "EffectiveMode",
+    "Guidance",
     "LogitsProcessor",
     "MinLength",
     "NoRepeatNgram",
+    "OwnProcessor",
+    "OwnSampler",
+    "OwnStopping",
     "RandomStream",
     "RepetitionPenalty",
     "SamplingMode",

@@ -1,6 +1,7 @@
 """Logits processors: each changes one row of logits in place and returns which ids it changed.
 
-Order and meaning are onnxruntime-genai's: min_length, repetition_penalty, no_repeat_ngram_size, then selection.
+Order and meaning are onnxruntime-genai's: guidance, min_length, repetition_penalty, no_repeat_ngram_size, then
+selection. A person may put their own (`own`) between them and change the order.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.arrays import TokenMask
+
+BUILT_IN = ("guidance", "min_length", "repetition_penalty", "no_repeat_ngram")
+"""The names of our own processors, in og's order."""
 FORBIDDEN = np.finfo(np.float32).min
 """The logit of a forbidden token: lowest finite float, so that softmax stays defined when everything is forbidden."""
 NOTHING: NDArray[np.int32] = np.empty(0, np.int32)
@@ -26,14 +31,23 @@ class History(Protocol):
     @property
     def distinct(self) -> NDArray[np.int32]: ...  # each id once, in order of first use
 
+    @property
+    def answer_start(self) -> int: ...  # index of the answer's first token
+
 
 class LogitsProcessor(Protocol):
-    """Changes `logits` [V] float32 in place; returns the changed ids, [k] int32."""
+    """Changes `logits` [V] float32 in place; returns the changed ids, [k] int32, or the mask it put over them."""
 
     @property
     def name(self) -> str: ...
 
-    def __call__(self, logits: NDArray[np.float32], history: History) -> NDArray[np.int32]: ...
+    def __call__(self, logits: NDArray[np.float32], history: History) -> NDArray[np.int32] | TokenMask: ...
+
+
+class MaskSource(Protocol):
+    """Says which tokens may follow an answer: a grammar's guide."""
+
+    def mask(self, answer: NDArray[np.int32]) -> TokenMask: ...
 
 
 class SearchSettings(Protocol):
@@ -45,6 +59,19 @@ class SearchSettings(Protocol):
     def repetition_penalty(self) -> float: ...
     @property
     def no_repeat_ngram_size(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """Forbids what a grammar does not allow after the answer so far (og: set_guidance)."""
+
+    source: MaskSource
+    name: str = "guidance"
+
+    def __call__(self, logits: NDArray[np.float32], history: History) -> TokenMask:
+        mask = self.source.mask(history.tokens[history.answer_start :])
+        np.copyto(logits, FORBIDDEN, where=~mask.allowed())
+        return mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,11 @@ class RandomStream:
         return int(np.searchsorted(cumulative, number, side="left"))
 
     @property
+    def numpy(self) -> np.random.Generator:
+        """A numpy generator that draws from this very stream, for a person's own sampler."""
+        return np.random.Generator(self._words)
+
+    @property
     def state(self) -> Any:
         """A copy of the stream's state; `restore` puts it back."""
         return self._words.state

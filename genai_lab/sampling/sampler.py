@@ -25,6 +25,7 @@ class Choice:
     token: int
     probability: float  # it was drawn with; 1 when greedy
     kept: tuple[int, int, int]  # candidates left after top-k, top-p, min-p
+    stop: str | None = None  # why a person's stopping rule ends the sequence after it
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from genai_lab.config import Config
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError, TemplateError
-from genai_lab.tokenizer.chat_template import ChatTemplate, Message, as_messages, as_tools
+from genai_lab.tokenizer.chat_template import ChatTemplate, Message, as_messages, as_tools, check_complete
 from genai_lab.tokenizer.files import read_tokenizer_files
 from genai_lab.tokenizer.library import guarded
 from genai_lab.tokenizer.stream import TokenizerStream
+from genai_lab.tokenizer.text import checked_text
 from genai_lab.tokenizer.vocabulary import Ids, Vocabulary
 from genai_lab.types import Tensor, TokenId
 
@@ -72,8 +73,12 @@ class Tokenizer:
             ArgumentTypeError: not a string.
             ArgumentError: a text with NUL or with half a surrogate pair.
         """
-        encoding = self._backend.encode(_checked_text(text, "text"), add_special_tokens=self._add_special_tokens)
+        encoding = self._backend.encode(checked_text(text, "text"), add_special_tokens=self._add_special_tokens)
         return np.array(encoding.ids, dtype=np.int32)
+
+    def plain_ids(self, text: str) -> list[TokenId]:
+        """Token ids of a text without any added at its ends, whatever `update_options` says (ours)."""
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> Tensor:
         """Token ids of several texts, int32 [len(texts), longest], filled up with `pad_token_id` on the right.
@@ -88,7 +93,7 @@ class Tokenizer:
             )
         if not texts:
             raise ArgumentError("texts is empty; at least one string is allowed.")
-        checked = [_checked_text(text, f"texts[{n}]") for n, text in enumerate(texts)]
+        checked = [checked_text(text, f"texts[{n}]") for n, text in enumerate(texts)]
         encodings = self._backend.encode_batch(checked, add_special_tokens=self._add_special_tokens)
         rows = np.full((len(checked), max(len(e.ids) for e in encodings)), self.pad_token_id, dtype=np.int32)
         for row, encoding in zip(rows, encodings, strict=True):
@@ -141,7 +146,7 @@ class Tokenizer:
         Raises:
             ArgumentError: no such token (onnxruntime-genai says -1 or the unknown token's id).
         """
-        return self.vocabulary.id_of(_checked_text(token, "token"))
+        return self.vocabulary.id_of(checked_text(token, "token"))
 
     def piece(self, token_id: int) -> str:
         """What a token alone looks like, for display; see `TokenizerStream.piece`."""
@@ -240,15 +245,23 @@ class Tokenizer:
 
         Raises:
             TemplateError: there is no template, it fails, or it refuses the messages.
-            ArgumentError, ArgumentTypeError: messages or tools are not what they should be.
+            ArgumentError, ArgumentTypeError: messages or tools are not what they should be, such as a message without
+                role or content.
 
         Example:
             >>> tokenizer = Tokenizer("path/to/model")
             >>> tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])
             '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
         """
+        if template_str is not None and not isinstance(template_str, str):
+            raise ArgumentTypeError(
+                f"template_str is {template_str!r:.60} ({type(template_str).__name__}); Jinja text, or the name of one "
+                f"of the model's templates, is allowed."
+            )
         checked, checked_tools = as_messages(messages), as_tools(tools)
-        template = self._compiled(self._template_source(template_str, has_tools=checked_tools is not None))
+        source = self._template_source(template_str, has_tools=checked_tools is not None)
+        template = self._compiled(source)
+        check_complete(checked, source)
         return template.render(
             checked,
             tools=checked_tools,
@@ -283,23 +296,6 @@ def _config_of(source: object) -> Config:
             f"Tokenizer() is given {type(source).__name__}; a Model, a Config or the path of a model folder is allowed."
         )
     return config
-
-
-def _checked_text(text: object, argument: str) -> str:
-    if not isinstance(text, str):
-        raise ArgumentTypeError(f"{argument} is {type(text).__name__}; a string is allowed.")
-    if "\0" in text:
-        raise ArgumentError(
-            f"{argument} has a NUL character at {text.index(chr(0))}; text without NUL is allowed. Remove it first."
-        )
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ArgumentError(
-            f"{argument} has half a surrogate pair at {error.start}; whole characters are allowed. Repair it first: "
-            f"text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
-        ) from error
-    return text
 
 
 def _flag(name: str, value: object) -> bool:

@@ -36,6 +36,7 @@ class Vocabulary:
         self._backend = backend
         self.decoder = backend.decoder
         added = backend.get_added_tokens_decoder()
+        self.added_ids: frozenset[TokenId] = frozenset(added)
         self.special_ids: frozenset[TokenId] = frozenset(i for i, token in added.items() if token.special)
         self.size: int = max(vocab_size, backend.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
         self._is_byte_level = any(s["type"] == "ByteLevel" for s in decoder_settings(self.decoder))
@@ -53,6 +54,17 @@ class Vocabulary:
         if token_id not in self._pieces:
             self._pieces[token_id] = self._piece(token_id)
         return self._pieces[token_id]
+
+    def part_of_character(self, token_id: TokenId) -> bytes | None:
+        """The bytes of a token that is not whole characters, such as the first half of an emoji; None for any other."""
+        written = self.written(token_id)
+        if written is None or token_id in self.special_ids or self.decoder is None:
+            return None
+        byte = None if self._is_byte_level else byte_of_token(written)
+        if byte is None and not self._is_byte_level:
+            return None
+        data = bytes_of_letters(written) if byte is None else bytes([byte])
+        return data if REPLACEMENT in data.decode("utf-8", "replace") else None
 
     def _piece(self, token_id: TokenId) -> str:
         written = self.written(token_id)

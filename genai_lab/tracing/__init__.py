@@ -11,7 +11,17 @@ from genai_lab.tracing.export import to_chrome_json
 from genai_lab.tracing.recorder import Recorder
 from genai_lab.tracing.recording import Recording, RunFacts
 from genai_lab.tracing.storage import load_recording, save_recording
-from genai_lab.tracing.tracer import NULL, Change, NullTracer, TokenFact, Tracer, current_tracer, use_tracer
+from genai_lab.tracing.tracer import (
+    NULL,
+    Change,
+    Masking,
+    NullTracer,
+    TokenFact,
+    TokenText,
+    Tracer,
+    current_tracer,
+    use_tracer,
+)
 
 __all__ = [
     "BINS",
@@ -19,12 +29,14 @@ __all__ = [
     "NULL",
     "Change",
     "Digest",
+    "Masking",
     "NullTracer",
     "Recorder",
     "Recording",
     "RunFacts",
     "StepFact",
     "TokenFact",
+    "TokenText",
     "Tracer",
     "TurnFact",
     "current_tracer",

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from genai_lab.tracing.digest import CANDIDATES, Digest
 from genai_lab.tracing.recording import CHANGED_COLUMNS, SEEN_COLUMNS, STAGE_COLUMNS, TOKEN_COLUMNS, Columns
+from genai_lab.tracing.tracer import Change, Masking
 
 if TYPE_CHECKING:
     from genai_lab.tracing.recorder import Entry, StageEvent
+
+_FORBIDDEN = np.finfo(np.float32).min
 
 
 def token_columns(entries: Sequence[Entry], origin_ns: int) -> Columns:
@@ -59,8 +62,8 @@ def changed_columns(entries: Sequence[Entry], first_row: int) -> tuple[Columns, 
         shown = np.unique(np.append(_digest(entry).top_ids, np.int32(entry.fact.token)))
         for change in entry.fact.changes:
             by = names.setdefault(change.by, len(names))
-            keep = np.isin(change.ids, shown)
-            changed.append((np.full(int(keep.sum()), row), change.ids[keep], by, change.logits[keep]))
+            ids, logits = _among(change, shown)
+            changed.append((np.full(ids.size, row), ids, by, logits))
         slots = np.flatnonzero(np.isin(_digest(entry).top_ids[:CANDIDATES], entry.fact.seen))
         seen_rows.append(np.full(slots.size, row))
         seen_slots.append(slots)
@@ -78,6 +81,15 @@ def changed_columns(entries: Sequence[Entry], first_row: int) -> tuple[Columns, 
         },
         list(names),
     )
+
+
+def _among(change: Change | Masking, shown: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Which of the shown candidates a processor changed, and to what."""
+    if isinstance(change, Masking):
+        ids = shown[~change.mask.allows(shown)]
+        return ids, np.full(ids.size, _FORBIDDEN)
+    keep = np.isin(change.ids, shown)
+    return change.ids[keep], change.logits[keep]
 
 
 def _join(parts: Sequence[NDArray[Any]], dtype: str) -> NDArray[Any]:

@@ -33,6 +33,23 @@ class Digest:
     tail_count: NDArray[np.uint32]  # [BINS] tokens per equal bin of [tail_lo, tail_hi]
     tail_seen: NDArray[np.uint16]  # [BINS] of those, how many the sequence already holds
 
+    @classmethod
+    def of_one(cls, token: int) -> Digest:
+        """Of a token that no distribution is known of: the model was not asked."""
+        nothing = float("nan")
+        return cls(
+            top_ids=np.array([token], np.int32),
+            top_logits=np.zeros(1, np.float32),
+            log_z=0.0,
+            entropy=nothing,
+            prob=nothing,
+            rank=0,
+            tail_lo=0.0,
+            tail_hi=0.0,
+            tail_count=np.zeros(BINS, np.uint32),
+            tail_seen=np.zeros(BINS, np.uint16),
+        )
+
     def for_token(self, token: int) -> Digest:
         """The same distribution with another token as the chosen one; prob NaN and rank 0 when it is not in
         `top_ids`."""

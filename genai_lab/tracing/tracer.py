@@ -10,15 +10,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.arrays import TokenMask
 from genai_lab.tracing.engine_facts import StepFact, TurnFact
 
-Describe = Callable[[Sequence[int]], list[tuple[str, bool]]]
-"""Token ids -> (text, is special) of each; asked only when the trace is read."""
+
+class TokenText(NamedTuple):
+    """What one token alone looks like."""
+
+    text: str  # bytes that are no character as `<0xF0>`
+    special: bool
+    raw: bytes | None = None  # its bytes, when they are not whole characters
+
+
+Describe = Callable[[Sequence[int]], Sequence[tuple[str, bool] | TokenText]]
+"""Token ids -> text, is special (and bytes) of each; asked only when the trace is read."""
+
+
+@runtime_checkable
+class Decodes(Protocol):
+    """A `Describe` that can also put tokens together as the tokenizer does."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class Change(NamedTuple):
@@ -27,6 +44,13 @@ class Change(NamedTuple):
     by: str  # the processor's name
     ids: NDArray[np.int32]  # the ids it changed, [k]
     logits: NDArray[np.float32]  # their new values, [k]
+
+
+class Masking(NamedTuple):
+    """A processor that forbade every token outside a mask, which is kept as bits: a grammar forbids thousands."""
+
+    by: str
+    mask: TokenMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +65,9 @@ class TokenFact:
     end_ns: int
     final_prob: float  # the probability it was drawn with, after every processor and filter; greedy: 1
     kept: tuple[int, int, int]  # candidates left after top-k, top-p, min-p
-    changes: tuple[Change, ...]
+    changes: tuple[Change | Masking, ...]
     seen: NDArray[np.int32]  # the distinct ids of the sequence before this token
+    forced: bool = False  # nobody chose it: a grammar allowed no other
 
 
 class Tracer(Protocol):
@@ -72,7 +97,7 @@ class Tracer(Protocol):
 
     def stage(self, run: int, token: int, name: str, start_ns: int, end_ns: int, n: int = 1) -> None: ...
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None: ...
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None: ...
 
     def engine_step(self, fact: StepFact) -> None: ...
 
@@ -99,7 +124,7 @@ class NullTracer:
     def stage(self, run: int, token: int, name: str, start_ns: int, end_ns: int, n: int = 1) -> None:
         pass
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None:
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
         pass
 
     def engine_step(self, fact: StepFact) -> None:
