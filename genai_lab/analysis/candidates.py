@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
+from genai_lab.tracing.texts import names_of, pending_before
 
 
 def candidate_frame(recording: Recording, row: int) -> pd.DataFrame:
     """One row per recorded candidate of token `row` of the tokens table, most likely first.
 
     Columns: rank, token, text, logit, prob (the model's own), after_<processor> (logit), temperature, top_k, top_p,
-    min_p (probability after each; NaN once cut), chosen.
+    min_p (probability after each; NaN once cut), chosen. The text of one that is only part of a character says so.
     """
     tokens = recording.tokens
     if not 0 <= row < len(tokens["token"]):
@@ -29,7 +30,8 @@ def candidate_frame(recording: Recording, row: int) -> pd.DataFrame:
     ids, logits = tokens["top_ids"][row][valid], tokens["top_logits"][row][valid].astype(np.float64)
     prob = np.exp(logits - logits[0] - tokens["log_z"][row])
     frame = pd.DataFrame({"rank": np.arange(1, ids.size + 1), "token": ids})
-    frame["text"] = pd.Series([recording.texts.get(int(i), (f"[{i}]", False))[0] for i in ids], dtype="str")
+    names, pending = names_of(recording), pending_before(recording, row)
+    frame["text"] = pd.Series([names.alone(int(i), pending) for i in ids], dtype="str")
     frame["logit"], frame["prob"] = logits, prob
     scores = _apply_changes(recording, row, ids, logits, frame)
     _apply_filters(recording, row, scores, frame)

@@ -15,6 +15,7 @@ from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
 from genai_lab.analysis.plots import Plots
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
+from genai_lab.tracing.texts import answer_text
 
 
 class Trace:
@@ -51,11 +52,13 @@ class Trace:
         return dict(self.recording.dropped)
 
     def tokens(self) -> pd.DataFrame:
-        """One row per generated token; see `analysis.frames.token_frame` for the columns."""
+        """One row per generated token. Its `index` counts from 0, pictures count tokens from 1: token 5 of a picture is
+        index 4 here. See `analysis.frames.token_frame` for the columns."""
         return token_frame(self.recording)
 
     def stages(self) -> pd.DataFrame:
-        """One row per measured stage; see `analysis.frames.stage_frame`."""
+        """One row per measured stage. `token` is the index, from 0, of the token it served: token 5 of a picture is 4
+        here. See `analysis.frames.stage_frame`."""
         return stage_frame(self.recording)
 
     def runs(self) -> pd.DataFrame:
@@ -109,9 +112,7 @@ class Trace:
     def text(self, run: int = 0) -> str:
         """The answer of a run, its pieces put together (special tokens left out)."""
         recording = self.recording
-        mine = recording.tokens["token"][recording.tokens["run"] == run]
-        pieces = (recording.texts.get(int(t), ("", False)) for t in mine)
-        return "".join(text for text, special in pieces if not special)
+        return answer_text(recording, run)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the trace to an npz file; `load` reads it back. Never pickled."""
@@ -134,8 +135,8 @@ class Trace:
 
     def __repr__(self) -> str:
         recording = self.recording
-        dropped = sum(recording.dropped.values())
-        lost = f", {dropped} dropped" if dropped else ""
+        dropped = (f"{count:,} {table}" for table, count in recording.dropped.items() if count)
+        lost = f" (dropped: {', '.join(dropped)})" if any(recording.dropped.values()) else ""
         return (
             f"<genai_lab.Trace: {len(recording.runs)} run(s), {len(recording.tokens['token'])} tokens, "
             f"{len(recording.stages['stage'])} stages{lost}>"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from genai_lab.config import Config
 from genai_lab.errors import ModelFolderError
+from genai_lab.tracing import TokenText
 
 if TYPE_CHECKING:
     from genai_lab.tokenizer import Tokenizer
@@ -26,10 +27,18 @@ class TokenTexts:
 
         return Tokenizer(self._config)
 
-    def __call__(self, ids: Sequence[int]) -> list[tuple[str, bool]]:
+    def __call__(self, ids: Sequence[int]) -> list[TokenText]:
         """Text of each id; ids in brackets for a folder without a tokenizer."""
         try:
             tokenizer = self.tokenizer
         except ModelFolderError:
-            return [(f"[{i}]", False) for i in ids]
-        return [(tokenizer.piece(i), tokenizer.is_special(i)) for i in ids]
+            return [TokenText(f"[{i}]", False) for i in ids]
+        part = tokenizer.vocabulary.part_of_character
+        return [TokenText(tokenizer.piece(i), tokenizer.is_special(i), part(i)) for i in ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids in a row, as the tokenizer decodes them; ids in brackets for a folder without one."""
+        try:
+            return self.tokenizer.decode(ids)
+        except ModelFolderError:
+            return "".join(f"[{i}]" for i in ids)

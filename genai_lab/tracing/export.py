@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from genai_lab.tracing.recording import Recording
+from genai_lab.tracing.texts import token_names
 
 
 def to_chrome_json(recording: Recording) -> str:
@@ -42,12 +43,12 @@ def _stage_events(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _token_events(recording: Recording) -> list[dict[str, Any]]:
-    tokens = recording.tokens
+    tokens, names = recording.tokens, token_names(recording)
     return [
         {
             "ph": "X",
             "cat": "token",
-            "name": recording.texts.get(int(tokens["token"][i]), (f"token {int(tokens['token'][i])}", False))[0],
+            "name": names[i],
             "pid": 1,
             "tid": int(tokens["run"][i]) + 1,
             "ts": float(tokens["start_ms"][i]) * 1e3,

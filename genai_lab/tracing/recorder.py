@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from genai_lab.tracing.digest import Digest, Digester
 from genai_lab.tracing.engine_columns import engine_columns
 from genai_lab.tracing.engine_facts import StepFact, TurnFact
 from genai_lab.tracing.recording import Recording, RunFacts, empty_tables
-from genai_lab.tracing.tracer import Describe, TokenFact
+from genai_lab.tracing.refill import end_ms, stage_events, token_facts
+from genai_lab.tracing.texts import answer_rows
+from genai_lab.tracing.tracer import Decodes, Describe, TokenFact, TokenText
 
 StageEvent = tuple[int, int, str, int, int, int]  # start_ns, end_ns, name, run, token, n
 _ROWS_PER_SLAB = 32
@@ -81,6 +83,30 @@ class Recorder:
         self._digester: Digester | None = None
         self._lock = threading.RLock()
         self._texts: dict[int, tuple[str, bool]] = {}
+        self._raw: dict[int, bytes] = {}
+
+    @classmethod
+    def resumed(cls, recording: Recording) -> Self:
+        """A recorder that holds what `recording` holds and goes on; its clock goes on where the recording ended.
+
+        Rows that the recording had dropped stay dropped, and are still counted. Steps of an engine are not taken over.
+        """
+        dropped = recording.dropped
+        recorder = cls(max_tokens=max(8192, 2 * len(recording.tokens["token"])) + dropped["tokens"])
+        recorder.origin_ns = time.perf_counter_ns() - round(end_ms(recording) * 1e6)
+        recorder.recorded_at = str(recording.origin.get("recorded_at", recorder.recorded_at))
+        closed = {"running": "done"}  # nobody is writing it any more
+        recorder.runs = [replace(run, status=closed.get(run.status, run.status)) for run in recording.runs]
+        recorder.model, recorder._texts = dict(recording.model), dict(recording.texts)
+        recorder._raw = dict(recording.raw)
+        recorder._stages.extend(stage_events(recording, recorder.origin_ns))
+        for fact, digest in token_facts(recording, recorder.origin_ns):
+            entry = Entry(fact)
+            entry.digest = digest
+            recorder._tokens.append(entry)
+        recorder._stage_count = len(recorder._stages) + dropped["stages"]
+        recorder._token_count = len(recorder._tokens) + dropped["tokens"]
+        return recorder
 
     # ---- what the live rooms call -------------------------------------------------------------------------------
 
@@ -241,10 +267,12 @@ class Recorder:
             before = steps[begin - 1] if begin else None
             engine, words = engine_columns(steps[begin:], turns, self.origin_ns, before)
             tables.update(engine)
+            texts = self._describe_tokens(tables["tokens"])
             return Recording(
                 tables=tables,
-                runs=list(self.runs),
-                texts=self._describe_tokens(tables["tokens"]),
+                runs=list(self.runs) if first_token else self._with_text(tables["tokens"]),
+                texts=texts,
+                raw={i: self._raw[i] for i in texts if i in self._raw},
                 stage_names=stage_names,
                 processor_names=processor_names,
                 model=dict(self.model),
@@ -319,5 +347,20 @@ class Recorder:
                 ids.add(facts.forced)
         missing = sorted(ids - self._texts.keys())
         if missing and self._describe is not None:
-            self._texts.update(zip(missing, self._describe(missing), strict=True))
+            for token, told in zip(missing, self._describe(missing), strict=True):
+                text = TokenText(*told)
+                self._texts[token] = (text.text, text.special)
+                if text.raw is not None:
+                    self._raw[token] = text.raw
         return {i: self._texts[i] for i in sorted(ids) if i in self._texts}
+
+    def _with_text(self, tokens: Mapping[str, NDArray[Any]]) -> list[RunFacts]:
+        """The runs, each with the text of its answer."""
+        describe = self._describe
+        if not isinstance(describe, Decodes):
+            return list(self.runs)
+        rows = [answer_rows(tokens, self.runs, run.run) for run in self.runs]
+        return [
+            replace(run, text=describe.decode(tokens["token"][mine].tolist()))
+            for run, mine in zip(self.runs, rows, strict=True)
+        ]

@@ -76,6 +76,7 @@ class RunFacts:
     status: str = "running"  # running | done | stopped | failed
     finish: str | None = None  # eos | length | stopped
     error: str | None = None
+    text: str | None = None  # the whole answer as the tokenizer writes it; None: nobody could tell
 
 
 @dataclass(slots=True)
@@ -90,6 +91,7 @@ class Recording:
     model: dict[str, Any]
     origin: dict[str, Any]
     words: list[str] = field(default_factory=list)  # what the engine's tables count in
+    raw: dict[int, bytes] = field(default_factory=dict)  # token id -> bytes, of tokens that are not whole characters
     dropped: dict[str, int] = field(default_factory=lambda: {"tokens": 0, "stages": 0})
 
     @property

@@ -20,7 +20,7 @@ from genai_lab.errors import TraceFileError
 from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts, empty_tables
 
 FORMAT = "genai_lab.trace"
-VERSION = 1
+VERSION = 2  # 2: texts of runs, bytes of tokens that are not whole characters
 WORD_COLUMNS = {
     "decisions": ("verdict", "reason", "template"),
     "operands": ("name",),
@@ -42,6 +42,7 @@ def save_recording(recording: Recording, path: str | os.PathLike[str]) -> Path:
         "version": VERSION,
         "runs": runs,
         "texts": [[i, text, int(special)] for i, (text, special) in recording.texts.items()],
+        "raw": [[i, data.hex()] for i, data in recording.raw.items()],
         "stage_names": recording.stage_names,
         "processor_names": recording.processor_names,
         "model": recording.model,
@@ -122,6 +123,7 @@ def _recording(arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> Recor
         tables={table: _read_table(arrays, table) for table in TABLES},
         runs=runs,
         texts={int(i): (str(text), bool(special)) for i, text, special in header["texts"]},
+        raw={int(i): bytes.fromhex(data) for i, data in header.get("raw", [])},
         stage_names=[str(name) for name in header["stage_names"]],
         processor_names=[str(name) for name in header["processor_names"]],
         model=dict(header["model"]),

@@ -237,7 +237,14 @@ class Live:
         with self.lock:
             tokens = self._trace.recording.tokens
         own = tokens["run"] == fork.run
-        answer = tokens["token"][own][np.argsort(tokens["index"][own], kind="stable")]
+        index = tokens["index"][own]
+        answer = tokens["token"][own][np.argsort(index, kind="stable")]
+        lost = int(index.min()) if index.size and fork.index > 0 else 0
+        if lost:
+            raise StateError(
+                f"the first {lost} tokens of run {fork.run} did not fit into the recorder, so the text before index "
+                f"{fork.index} is not known; branch at index 0, or record with a larger max_tokens"
+            )
         if not 0 <= fork.index < max(1, answer.size):
             raise ArgumentError(
                 f"index {fork.index} of run {fork.run} is not in the trace; it has {answer.size} recorded tokens"
@@ -250,8 +257,9 @@ class Live:
         if fork.run >= len(recorder.runs) or (fork.token or 0) >= model.vocab_size:
             return False
         with self.lock:
-            written = int((self._trace.recording.tokens["run"] == fork.run).sum())
-        return fork.index < max(1, written)
+            tokens = self._trace.recording.tokens
+        written = tokens["index"][tokens["run"] == fork.run].max(initial=0)
+        return fork.index <= int(written)
 
     def _refuse(self, fork: Fork, error: GenaiLabError) -> None:
         """A request from the page that cannot be met is a run that failed, so that the page shows the words."""

@@ -15,7 +15,6 @@ from genai_lab.widgets import View, trace_model
 from genai_lab.widgets.page import offline_page
 from genai_lab.workbench.branch_tracer import Fork
 from genai_lab.workbench.live import Live
-from genai_lab.workbench.resume import resume
 
 
 class Trace(analysis.Trace):
@@ -122,7 +121,7 @@ class Trace(analysis.Trace):
                 f"{vocabulary:,}; give the model that wrote it"
             )
         if isinstance(self._source, Recording):
-            self._source, self._cached = resume(self._source), None
+            self._source, self._cached = Recorder.resumed(self._source), None
         self._live.give(model)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
