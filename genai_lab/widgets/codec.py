@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from genai_lab.tracing import Recording, RunFacts
 from genai_lab.tracing.recording import Columns
+from genai_lab.tracing.texts import Names, names_of
 from genai_lab.widgets.compact import on_clock, pack, rounded_counts
 from genai_lab.widgets.engine_codec import ENGINE_TABLES, EngineEncoder
 
@@ -62,7 +63,7 @@ class Rows:
         return Rows(*(getattr(self, name) + getattr(other, name) for name in TABLES))
 
 
-class Names:
+class Numbered:
     """Names that a column counts in. Numbers given out once stay, so rows that were sent keep their meaning."""
 
     def __init__(self) -> None:
@@ -88,7 +89,7 @@ class ChunkEncoder:
         self.seq = 0  # of the next chunk
         self._texts: set[int] = set()
         self._runs: dict[int, dict[str, Any]] = {}
-        self._stages, self._processors = Names(), Names()
+        self._stages, self._processors = Numbered(), Numbered()
         self._engine = EngineEncoder()
 
     def everything(self, recording: Recording, running: Collection[int] = ()) -> bytes:
@@ -124,7 +125,7 @@ class ChunkEncoder:
         return flat, Rows(**count)
 
     def _header(self, recording: Recording, running: Collection[int]) -> dict[str, Any]:
-        runs = [describe_run(run, recording.texts, run.run in running) for run in recording.runs]
+        runs = [describe_run(run, names_of(recording), run.run in running) for run in recording.runs]
         new_runs = [run for run in runs if self._runs.get(run["run"]) != run]
         self._runs.update({run["run"]: run for run in new_runs})
         texts = list(self._new_texts(recording))
@@ -137,7 +138,7 @@ class ChunkEncoder:
             "origin": {
                 "machine": machine_words(recording),
                 "recorded_at": recording.origin.get("recorded_at"),
-                "dropped_events": sum(recording.dropped.values()),
+                "dropped": {table: recording.dropped.get(table, 0) for table in ("tokens", "stages", "steps")},
             },
             "runs": new_runs,
             "texts": texts,
@@ -145,14 +146,15 @@ class ChunkEncoder:
             "processor_names": list(self._processors.known),
         } | self._engine.header(recording)
 
-    def _new_texts(self, recording: Recording) -> Iterable[tuple[int, str, int]]:
+    def _new_texts(self, recording: Recording) -> Iterable[tuple[int, str, int] | tuple[int, str, int, str]]:
         mentioned = np.union1d(recording.tokens["top_ids"][:, :TEXT_RANKS], recording.tokens["token"])
         forced = [run.forced for run in recording.runs if run.forced is not None]
         for token in np.union1d(mentioned, np.array(forced, np.int64)).tolist():
             if token not in self._texts and token in recording.texts:
                 self._texts.add(token)
                 text, special = recording.texts[token]
-                yield token, text, int(special)
+                raw = recording.raw.get(token)
+                yield (token, text, int(special)) if raw is None else (token, text, int(special), raw.hex())
 
 
 def encode_recording(recording: Recording, running: Collection[int] = ()) -> bytes:
@@ -207,9 +209,9 @@ def changed_columns(changed: Columns, highest: NDArray[np.float32], sent: int) -
     return {"row": (row + sent).astype("<u4"), "id": changed["id"], "by": changed["by"], "delta": delta}
 
 
-def describe_run(run: RunFacts, texts: dict[int, tuple[str, bool]], running: bool) -> dict[str, Any]:
+def describe_run(run: RunFacts, names: Names, running: bool) -> dict[str, Any]:
     """A run's entry of the header. A run that nobody is writing any more is done, even if it was left open."""
-    prompt_text = text_of(run, texts)
+    prompt_text = names.joined(run.prompt[-PROMPT_CHARACTERS:].tolist(), special=True)
     settings = {name: plain(run.settings.get(name)) for name in SETTINGS}
     if settings["random_seed"] == -1:
         settings["random_seed"] = None
@@ -223,31 +225,26 @@ def describe_run(run: RunFacts, texts: dict[int, tuple[str, bool]], running: boo
         "error": run.error,
         "prompt_tokens": int(run.prompt.size),
         "cached_tokens": run.cached_tokens,
-        "question": question_of(run, texts),
+        "question": question_of(run, names),
         "prompt_text": tail(prompt_text, PROMPT_CHARACTERS),
         "settings": settings,
         "start_ms": run.start_ms,
     }
 
 
-def text_of(run: RunFacts, texts: dict[int, tuple[str, bool]]) -> str:
-    """The text of a run's prompt, or the end of a long one."""
-    return "".join(texts.get(int(token), ("", False))[0] for token in run.prompt[-PROMPT_CHARACTERS:])
-
-
-def question_of(run: RunFacts, texts: dict[int, tuple[str, bool]]) -> str:
+def question_of(run: RunFacts, names: Names) -> str:
     """What a run answers: the last user message when it is known, else the last turn of the prompt, as far as its marks
     tell turns apart."""
     if run.question:
         return run.question
-    turns = [""]
+    tokens: list[list[int]] = [[]]
     for token in run.prompt[-PROMPT_CHARACTERS:].tolist():
-        text, special = texts.get(token, ("", False))
-        if special:
-            turns.append("")
+        if names.texts.get(token, ("", False))[1]:
+            tokens.append([])
         else:
-            turns[-1] += text
-    return tail(last_turn([turn.strip() for turn in turns if turn.strip()]), QUESTION_CHARACTERS)
+            tokens[-1].append(token)
+    turns = [names.joined(turn).strip() for turn in tokens]
+    return tail(last_turn([turn for turn in turns if turn]), QUESTION_CHARACTERS)
 
 
 def last_turn(turns: Sequence[str]) -> str:

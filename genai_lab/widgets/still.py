@@ -7,6 +7,7 @@ Every text of a model or a file is escaped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from genai_lab.analysis import candidate_frame
 from genai_lab.tracing import Recording, RunFacts
+from genai_lab.tracing.texts import names_of
 from genai_lab.widgets.codec import question_of
 from genai_lab.widgets.words import milliseconds, percent, plural, printable
 
@@ -24,6 +26,7 @@ ALTERNATIVES = 5
 MAX_QUESTION = 300
 HUE = "#56a0e6"  # the probability tint; half opaque it is readable under black and under white text
 BAR_PIXELS = 80
+PART = re.compile(r"⟨part (\d) of (\d) of (.)⟩", re.DOTALL)  # see `tracing.texts`
 
 BOX = "max-width:60em;line-height:1.5"
 ANSWER = "font-size:17px;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:4px 0 8px"
@@ -53,19 +56,22 @@ def answer(recording: Recording, run: RunFacts) -> str:
     """One run: its question, or where it branches off, and its tokens."""
     rows = np.flatnonzero(recording.tokens["run"] == run.run)
     if run.parent is None:
-        title = escape(printable(question_of(run, recording.texts)[:MAX_QUESTION])) or f"Run {run.run}"
+        title = escape(printable(question_of(run, names_of(recording))[:MAX_QUESTION])) or f"Run {run.run}"
     else:
         title = f"Branch of answer {run.parent} at token {(run.fork or 0) + 1}"
-    words = "".join(tinted(recording, row) for row in rows[:MAX_TOKENS].tolist())
+    shown = rows[:MAX_TOKENS].tolist()
+    names = names_of(recording).in_a_row(recording.tokens["token"][shown].tolist())
+    words = "".join(tinted(recording, row, name) for row, name in zip(shown, names, strict=True))
     more = f" … and {plural(len(rows) - MAX_TOKENS, 'token')} more" if len(rows) > MAX_TOKENS else ""
     failed = f'<p style="{SMALL}">{escape(run.error)}</p>' if run.error else ""
     return f'<p style="margin:8px 0 0"><b>{title}</b></p><p style="{ANSWER}">{words}{more}</p>{failed}'
 
 
-def tinted(recording: Recording, row: int) -> str:
-    """A token, underlined to show where it ends, tinted by its probability."""
+def tinted(recording: Recording, row: int, name: str) -> str:
+    """A token, underlined to show where it ends, tinted by its probability. A character of several tokens stands in the
+    first, the others say which part they are."""
     opacity = round(128 * float(np.nan_to_num(recording.tokens["prob"][row])))
-    text = escape(text_of(recording, int(recording.tokens["token"][row])))
+    text = PART.sub(lambda m: f"{m[3] if m[1] == '1' else ''}<small>{m[1]}/{m[2]}</small>", escape(printable(name)))
     return f'<u style="background:{HUE}{opacity:02x}">{text}</u>'
 
 
@@ -144,7 +150,7 @@ def cells(tag: str, line: Sequence[str], sides: Sequence[str]) -> str:
 
 def text_of(recording: Recording, token: int) -> str:
     """A token's text, with characters that would not show made visible."""
-    return printable(recording.texts.get(token, (f"[{token}]", False))[0])
+    return printable(names_of(recording).alone(token))
 
 
 def quoted(recording: Recording, token: int) -> str:

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from genai_lab.tracing import Recorder, RunFacts
+from genai_lab.tracing.texts import Names
 from genai_lab.widgets.codec import ChunkEncoder, encode_recording, question_of
 from genai_lab.widgets.compact import rounded_counts
 from tests.widgets.chunks import Reader, decode
@@ -79,9 +80,9 @@ def test_columns_are_what_was_recorded() -> None:
 def test_the_question_is_found_in_a_prompt(prompt: list[str], question: str) -> None:
     texts = {number: (text, text.startswith("<")) for number, text in enumerate(prompt)}
     run = RunFacts(run=0, prompt=np.arange(len(prompt), dtype=np.int32), settings={}, start_ms=0.0)
-    assert question_of(run, texts) == question
+    assert question_of(run, Names(texts, {})) == question
     run.question = "known"
-    assert question_of(run, texts) == "known"
+    assert question_of(run, Names(texts, {})) == "known"
 
 
 @given(arrays(np.uint32, (3, 128), elements=st.integers(0, 3000)))
@@ -197,7 +198,7 @@ def test_rows_count_from_zero_after_the_recorder_dropped_some() -> None:
     ScriptedRun(recorder).write(10, penalty=1.5)
     recording = recorder.snapshot()
     header, columns = decode(encode_recording(recording))
-    assert header["origin"]["dropped_events"] == 6
+    assert header["origin"]["dropped"] == {"tokens": 6, "stages": 0, "steps": 0}
     assert columns["tokens.index"].tolist() == [6, 7, 8, 9]
     assert set(columns["changed.row"].tolist()) <= {0, 1, 2, 3}
     assert set(columns["seen.row"].tolist()) <= {0, 1, 2, 3}
