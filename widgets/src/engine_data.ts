@@ -163,6 +163,7 @@ export class EngineData {
   private stories = new Map<number, BlockStory>();
   private words: string[] = [];
   private turns = new Map<string, { turn: Turn; seq: number }>();
+  private prompts = new Map<number, readonly number[]>();
   private known: EngineRequest[] | null = null;
   private pools: Pool[] = [];
 
@@ -246,6 +247,17 @@ export class EngineData {
     return undefined;
   }
 
+  /** Token ids that a run began with, the request's earlier turns included; empty when they were not sent. */
+  promptOf(run: number): readonly number[] {
+    return this.prompts.get(run) ?? NOTHING;
+  }
+
+  /** The turn of a request that was the newest one at a step. */
+  turnAt(request: number, i: number): Turn | undefined {
+    const { startMs, durMs } = this.stepAt(i);
+    return this.request(request)?.turns.findLast((turn) => !(turn.arrivedMs > startMs + durMs));
+  }
+
   /** What was decided in a step, about every request that the policy saw. */
   decisions(i: number): Decision[] {
     const [from, to] = this.decisionsOf.range(i);
@@ -268,6 +280,11 @@ export class EngineData {
   table(request: number, i: number): readonly number[] {
     const row = this.holderRow(request, i);
     return row === undefined ? NOTHING : this.holder(row, i).table;
+  }
+
+  /** The step in which a place of a request's table got the block that it has after step `i`. */
+  since(request: number, i: number, place: number): number | undefined {
+    return this.tracks.get(request)?.table.since(i, place);
   }
 
   /** Tokens of a request in the cache after a step. */
@@ -394,6 +411,7 @@ export class EngineData {
 
   private learn(header: Header): void {
     if (header.words && header.words.length > this.words.length) this.words = header.words.map(String);
+    for (const [run, ids] of header.prompts ?? []) this.prompts.set(run, ids);
     for (const info of header.turns ?? []) {
       const key = `${info.request}.${info.turn}`;
       if ((this.turns.get(key)?.seq ?? -1) <= header.seq) this.turns.set(key, { turn: turnOf(info), seq: header.seq });

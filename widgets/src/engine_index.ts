@@ -53,6 +53,12 @@ export class BlockTable {
     if (this.steps.length % FRAME === 0) this.frames.push(this.now.slice());
   }
 
+  /** The step up to `step` in which place `index` was last written; undefined when it never was. */
+  since(step: number, index: number): number | undefined {
+    for (let i = countUpTo(this.steps, step) - 1; i >= 0; i--) if (this.places[i] === index) return this.steps[i];
+    return undefined;
+  }
+
   /** The table after `step`, cut to the `length` that it had then. */
   at(step: number, length: number): readonly number[] {
     const changes = countUpTo(this.steps, step);

@@ -5,7 +5,9 @@
  * except the one style element of the page.
  */
 import { makeBatching } from "./batching";
+import { makeBlocksMap } from "./blocks_map";
 import { followTheme, h, paced } from "./dom";
+import { makeEngineBench } from "./engine_bench";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
 import { createStore, type Store } from "./store";
@@ -19,6 +21,8 @@ const KINDS: Record<string, MakeView> = {
   pipeline: makePipeline,
   timeline: makeTimeline,
   batching: makeBatching,
+  engine: makeEngineBench,
+  blocks: makeBlocksMap,
   all: makeWorkbench,
 };
 
@@ -35,12 +39,15 @@ function addStyles(): void {
 
 function publish(root: HTMLElement, store: Store): void {
   const at = store.selected;
+  const place = store.at;
   Object.assign(root.dataset, {
     tokens: String(store.tokens.rows),
     runs: String(store.runs.length),
     status: store.status,
     selected: `${at.run}:${at.token}`,
     kernel: store.kernel,
+    steps: String(store.engine.steps),
+    at: `${place.step}:${place.request}:${place.block ?? ""}`,
   });
   if (store.ready) root.dataset.ready = "1";
 }

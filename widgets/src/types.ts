@@ -84,6 +84,8 @@ export interface Header {
   stage_names: string[];
   processor_names: string[];
   turns?: TurnInfo[];
+  /** Run and the token ids it began with, for runs that are turns. */
+  prompts?: [number, number[]][];
   /** What the engine's tables count in; missing when nothing was added since it was last sent. */
   words?: string[];
   columns: ColumnInfo[];

@@ -4,6 +4,7 @@
  * The bar moves the same selection that every picture reads and writes; it holds nothing of its own.
  */
 import { flag, h, refill, say } from "./dom";
+import { makeEngineBench } from "./engine_bench";
 import { count, time } from "./format";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
@@ -104,7 +105,30 @@ function makeBar({ store, root, signal }: Place): View {
   };
 }
 
+/** An engine's run when there is one, else the pictures of answers; an empty trace may become either. */
 export const makeWorkbench: MakeView = (place) => {
+  const element = h("div");
+  let made: { view: View; engine: boolean; end: AbortController } | null = null;
+  const make = (engine: boolean) => {
+    made?.end.abort();
+    const end = new AbortController();
+    const own = { ...place, signal: AbortSignal.any([place.signal, end.signal]) };
+    return { view: engine ? makeEngineBench(own) : makeAnswers(own), engine, end };
+  };
+  return {
+    element,
+    draw(change) {
+      const engine = place.store.engine.steps > 0;
+      if (made?.engine !== engine) {
+        made = make(engine);
+        element.replaceChildren(made.view.element);
+      }
+      made.view.draw(change);
+    },
+  };
+};
+
+const makeAnswers: MakeView = (place) => {
   const views = [makeBar(place), ...PICTURES.map((make) => make(place))];
   return {
     element: h("div", {}, ...views.map((v) => v.element)),
