@@ -3,6 +3,7 @@ loaded."""
 
 from __future__ import annotations
 
+import operator
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,8 @@ from genai_lab.analysis.candidates import candidate_frame
 from genai_lab.analysis.engine_frames import EngineState, block_frame, state_at, step_frame, turn_frame, why
 from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
 from genai_lab.analysis.plots import Plots
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
 from genai_lab.tracing.texts import answer_text
 
@@ -28,6 +30,11 @@ class Trace:
     """
 
     def __init__(self, source: Recorder | Recording) -> None:
+        if not isinstance(source, Recorder | Recording):
+            raise ArgumentTypeError(
+                f"Trace() is given {source!r:.60} ({type(source).__name__}); traces are made by genai_lab.record() or "
+                "genai_lab.ask(), and read from a file by Trace.load(path)"
+            )
         self._source = source
         self._cached: tuple[Any, Recording] | None = None
 
@@ -98,24 +105,35 @@ class Trace:
         """What else could have been token `index` of the answer of `run`, before and after each processor and filter.
 
         Raises:
-            ArgumentError: there is no such token.
+            ArgumentError: there is no such run or token.
         """
+        run, index = self._run(run), whole("index", index)
         tokens = self.recording.tokens
         rows = ((tokens["run"] == run) & (tokens["index"] == index)).nonzero()[0]
         if rows.size == 0:
             count = int((tokens["run"] == run).sum())
             raise ArgumentError(
                 f"index {index} of run {run} is not in the trace; run {run} has {count} recorded tokens"
+                + (f", index 0 to {count - 1}" if count and not any(self.dropped.values()) else "")
             )
         return candidate_frame(self.recording, int(rows[0]))
 
     def text(self, run: int = 0) -> str:
-        """The answer of a run, its pieces put together (special tokens left out)."""
-        recording = self.recording
+        """The answer of a run as the tokenizer decodes it, special tokens left out; that of a branch begins with the
+        tokens of its parent before the fork. Tokens that the recorder dropped are missing.
+
+        Raises:
+            ArgumentError: there is no such run; says which there are.
+        """
+        run, recording = self._run(run), self.recording
         return answer_text(recording, run)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the trace to an npz file; `load` reads it back. Never pickled."""
+        """Write the trace to an npz file; `load` reads it back. Never pickled.
+
+        Raises:
+            OutputError: the file cannot be written; what was there stays.
+        """
         return save_recording(self.recording, path)
 
     @classmethod
@@ -128,10 +146,18 @@ class Trace:
         return cls(load_recording(path))
 
     def to_chrome(self, path: str | os.PathLike[str]) -> Path:
-        """Write Chrome trace event JSON; open it in ui.perfetto.dev or chrome://tracing."""
-        target = Path(path)
-        target.write_text(to_chrome_json(self.recording), encoding="utf-8")
+        """Write Chrome trace event JSON; open it in ui.perfetto.dev or chrome://tracing. Raises as `save` does."""
+        target = checked_path(path, "path", "the file to write")
+        with whole_file(target) as partial:
+            partial.write_text(to_chrome_json(self.recording), encoding="utf-8")
         return target
+
+    def _run(self, run: object) -> int:
+        """The number of a run that is in the trace."""
+        number, count = whole("run", run), len(self.recording.runs)
+        if not 0 <= number < count:
+            raise ArgumentError(f"run {number} is not in the trace; {runs_in_words(count)}")
+        return number
 
     def __repr__(self) -> str:
         recording = self.recording
@@ -141,3 +167,23 @@ class Trace:
             f"<genai_lab.Trace: {len(recording.runs)} run(s), {len(recording.tokens['token'])} tokens, "
             f"{len(recording.stages['stage'])} stages{lost}>"
         )
+
+
+def whole(name: str, value: object) -> int:
+    """A plain int, also of a numpy integer (a frame's cell)."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(
+            f"{name} is {value!r:.60} ({type(value).__name__}); an integer is allowed, such as a frame's cell"
+        )
+    return operator.index(value)
+
+
+def runs_in_words(count: int) -> str:
+    """Which runs there are.
+
+    >>> runs_in_words(0), runs_in_words(1), runs_in_words(3)
+    ('it has no runs: nothing was generated yet', 'it has one run, 0', 'it has the runs 0 to 2')
+    """
+    if count == 0:
+        return "it has no runs: nothing was generated yet"
+    return "it has one run, 0" if count == 1 else f"it has the runs 0 to {count - 1}"

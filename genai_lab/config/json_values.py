@@ -129,7 +129,7 @@ def integer(low: int = -INT32_MAX - 1, high: int = INT32_MAX) -> Reader[int]:
 
 def number(low: float = -math.inf, high: float = math.inf) -> Reader[float]:
     def read(value: object, place: Place) -> float:
-        if not is_number(value) or not low <= value <= high or not math.isfinite(value):
+        if not is_number(value) or not low <= value <= high or not math.isfinite(as_float(value)):
             raise place.error(value, f"a number from {low} to {high}" if math.isfinite(low + high) else "a number")
         return float(value)
 
@@ -142,9 +142,17 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def as_whole_number(value: object) -> int | None:
     """The integer that a JSON number stands for (`8` and `8.0` are the same number there), or None."""
-    if not is_number(value) or not math.isfinite(value) or value != math.trunc(value):
+    if not is_number(value) or (isinstance(value, float) and not value.is_integer()):
         return None
     return int(value)
+
+
+def as_float(value: int | float) -> float:
+    """The number as a float; an integer beyond every float is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def boolean(value: object, place: Place) -> bool:

@@ -7,14 +7,14 @@ neither vocabulary nor logits.
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from genai_lab.config.json_values import INT32_MAX, Place, an_object, as_whole_number, shorten, shown
+from genai_lab.config.json_values import INT32_MAX, Place, an_object, as_float, as_whole_number, shorten, shown
+from genai_lab.config.other_names import what_to_write
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 
 OptionValue: TypeAlias = bool | int | float | None
@@ -51,13 +51,15 @@ class _Rule:
             raise _RefusedError(self.allowed(), wrong_type=True)
         if self.kind is bool:
             return value
-        number = as_whole_number(value) if self.kind is int else float(value)
+        number = as_whole_number(value) if self.kind is int else as_float(value)
         if number is None or not self._in_range(number):
             raise _RefusedError(self.allowed(), wrong_type=False)
         return None if self.zero_is_none and number == 0 else number
 
     def _in_range(self, number: float) -> bool:
-        return math.isfinite(number) and self.low <= number <= self.high and not (self.above_low and number == self.low)
+        if not -math.inf < number < math.inf or (self.above_low and number == self.low):
+            return False
+        return self.low <= number <= self.high
 
     def allowed(self) -> str:
         if self.kind is bool:
@@ -65,9 +67,13 @@ class _Rule:
         noun = "an integer" if self.kind is int else "a finite number"
         if math.isinf(self.low) and math.isinf(self.high):
             return noun
-        if math.isinf(self.high) or self.high == INT32_MAX:
+        if math.isinf(self.high):
             return f"{noun} {'above' if self.above_low else 'of at least'} {self.low:g}"
-        return f"{noun} from {self.low:g} to {self.high:g}"
+        return (
+            f"{noun} from {self.low} to {self.high}"
+            if self.kind is int
+            else f"{noun} from {self.low:g} to {self.high:g}"
+        )
 
 
 def _flag(default: bool) -> bool:
@@ -123,7 +129,8 @@ class SearchOptions:
     no_repeat_ngram_size: int = _count(0)
     """No n-gram of this size occurs twice; 0 is off."""
     min_length: int = _count(0)
-    """No end of sequence before this many tokens, prompt included."""
+    """No end of sequence before this many tokens, prompt included. Above `max_length`, the answer ends there all the
+    same, as in onnxruntime-genai."""
     max_length: int = _count(0)
     """Tokens at most, prompt included. 0 when constructed means `context_length`."""
     random_seed: int = _count(-1, -1)
@@ -156,9 +163,9 @@ class SearchOptions:
 
     def with_options(self, **options: object) -> SearchOptions:
         """A copy with these options changed. All of them are checked first, so an error changes nothing."""
+        if (length := as_whole_number(options.get("max_length"))) is not None:
+            self._check_max_length(length)
         checked = _checked(options)
-        if "max_length" in checked:
-            self._check_max_length(checked["max_length"])
         changes: dict[str, Any] = dict(checked)
         return replace(self, **changes)
 
@@ -224,9 +231,7 @@ def _checked(options: dict[str, object]) -> dict[str, OptionValue]:
 
 
 def _unknown(name: str) -> ArgumentError:
-    close = difflib.get_close_matches(name, OPTION_NAMES, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(OPTION_NAMES)}."
-    return ArgumentError(f"{shorten(name)!r} is no search option; {hint}")
+    return ArgumentError(f"{shorten(name)!r} is no search option; {what_to_write(name, OPTION_NAMES)}")
 
 
 def _refused(name: str, value: object, refused: _RefusedError) -> ArgumentError | ArgumentTypeError:

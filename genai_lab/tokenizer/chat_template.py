@@ -20,6 +20,7 @@ from jinja2.parser import Parser
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, TemplateError
 from genai_lab.tokenizer.sandbox import BoundedEnvironment
+from genai_lab.tokenizer.text import checked_text
 
 Message: TypeAlias = Mapping[str, Any]
 """One turn, usually `{"role": "user", "content": "..."}`."""
@@ -173,8 +174,30 @@ def as_messages(messages: object) -> list[dict[str, Any]]:
                 f"messages[{position}] is {message!r:.60}; a dict with a string 'role', and usually 'content', is "
                 f"allowed."
             )
+        content = message.get("content")
+        if isinstance(content, str):
+            checked_text(content, f"messages[{position}]['content']")
         checked.append(dict(message))
     return checked
+
+
+def check_complete(messages: Sequence[Message], source: str) -> None:
+    """Refuse a message without what the template reads from each: a role, and something that is said. Tool calls and
+    whatever else the template's text mentions count as said.
+
+    Raises:
+        ArgumentError: says which message lacks what.
+    """
+    for position, message in enumerate(messages):
+        said = [key for key, value in message.items() if key != "role" and value is not None and key in source]
+        lacking = "role" if "role" not in message and "role" in source else None
+        if not said and "content" in source:
+            lacking = "content"
+        if lacking is not None:
+            raise ArgumentError(
+                f"messages[{position}] is {dict(message)!r:.80}, without {lacking!r}; a message is a dict such as "
+                f"{{'role': 'user', 'content': '...'}}. Add its {lacking!r}."
+            )
 
 
 def as_tools(tools: object) -> list[Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from genai_lab.errors import ArgumentTypeError
 from genai_lab.tokenizer.detokenizer import Detokenizer
 from genai_lab.types import TokenId
 
@@ -30,6 +31,11 @@ class TokenizerStream:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        if not hasattr(tokenizer, "vocabulary"):
+            raise ArgumentTypeError(
+                f"TokenizerStream() is given {type(tokenizer).__name__}; a Tokenizer is allowed: "
+                f"tokenizer.create_stream()."
+            )
         self._vocabulary = tokenizer.vocabulary
         self._hidden: frozenset[TokenId] = tokenizer.hidden_ids
         self._detokenizer = Detokenizer(self._vocabulary.decoder)

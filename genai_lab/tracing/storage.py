@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.errors import TraceFileError
+from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts, empty_tables
 
 FORMAT = "genai_lab.trace"
@@ -33,8 +34,13 @@ MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused b
 
 
 def save_recording(recording: Recording, path: str | os.PathLike[str]) -> Path:
-    """Write `recording` to `path` (npz, compressed). An interrupted save leaves the old file as it was."""
-    target = Path(path)
+    """Write `recording` to `path` (npz, compressed). An interrupted save leaves the old file as it was.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: not a path.
+        OutputError: the file cannot be written; says why.
+    """
+    target = checked_path(path, "path", "the file to write")
     runs = [asdict(run) for run in recording.runs]
     prompts = [cast("NDArray[np.int32]", run.pop("prompt")) for run in runs]
     header = {
@@ -56,13 +62,8 @@ def save_recording(recording: Recording, path: str | os.PathLike[str]) -> Path:
     arrays["prompts"] = np.concatenate(prompts) if prompts else np.empty(0, np.int32)
     arrays["prompt_lengths"] = np.array([p.size for p in prompts], np.int64)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub names allow_pickle only
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(target) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub names allow_pickle only
     return target
 
 
@@ -72,7 +73,9 @@ def load_recording(path: str | os.PathLike[str]) -> Recording:
     Raises:
         TraceFileError: not a trace file, damaged, or written by a newer version.
     """
-    source = Path(path)
+    source = checked_path(path, "path", "a trace file")
+    if source.is_dir():
+        raise TraceFileError(f"path {str(source)!r} is a folder; give the file that trace.save() wrote")
     if not source.is_file():
         raise TraceFileError(f"trace file {str(source)!r} does not exist; give the path that trace.save() returned")
     try:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab import analysis
+from genai_lab.analysis.trace import runs_in_words
 from genai_lab.config import SearchOptions
 from genai_lab.errors import ArgumentError, GenaiLabError, StateError
 from genai_lab.generation import Generator, GeneratorParams
@@ -30,7 +31,11 @@ from genai_lab.workbench.writing import Question, Writing, check_room, facts_of
 
 PAUSE = 1 / 30  # seconds between two messages to the page
 BRANCH_TOKENS = 256  # a branch may be this long at least, whatever the length of the run it leaves
-NO_MODEL = "The model that wrote this is not here any more. Give it: trace.show(model=model)."
+NOTHING = "Nothing was generated in this recording, so there is nothing to continue."
+NO_MODEL = (
+    "The generator that wrote this is gone, and the trace knew its model by it only. "
+    "Give it the model: trace.show(model=model)."
+)
 LOADED = "This trace was loaded from a file. To continue it, give it its model: trace.show(model=model)."
 CLOSED = "The model that wrote this was closed. Load it again and give it: trace.show(model=model)."
 FULL = "This recording is full ({:,} tokens). Ask again to begin a new one."
@@ -224,7 +229,7 @@ class Live:
             return LOADED
         model = self.model
         if model is None:
-            return NO_MODEL
+            return NO_MODEL if recorder.runs else NOTHING
         if is_closed(model):
             return CLOSED
         return FULL.format(recorder.counts["tokens"]) if room(recorder) < 1 else ""
@@ -233,7 +238,7 @@ class Live:
         """Every token before the fork, the prompt included, [n]."""
         recorder = self.recorder
         if not 0 <= fork.run < len(recorder.runs):
-            raise ArgumentError(f"run {fork.run} is not in the trace; there are runs 0 to {len(recorder.runs) - 1}")
+            raise ArgumentError(f"run {fork.run} is not in the trace; {runs_in_words(len(recorder.runs))}")
         with self.lock:
             tokens = self._trace.recording.tokens
         own = tokens["run"] == fork.run
@@ -294,7 +299,7 @@ class Live:
         written = int((self._trace.recording.tokens["run"] == fork.run).sum())
         longest = prefix + min(max(BRANCH_TOKENS, written - fork.index), room(recorder))
         params.set_search_options(max_length=min(params.options.max_length, longest))
-        check_room(prefix, params.options.max_length)
+        check_room(prefix, params.options.max_length, model.config.model.context_length)
         return params
 
 

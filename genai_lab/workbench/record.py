@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recorder, use_tracer
+from genai_lab.workbench.block import Block, inside
 from genai_lab.workbench.trace import Trace
+
+MOST = 2**31 - 1
 
 
 @contextmanager
@@ -18,19 +21,24 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float =
         max_tokens: tokens kept; beyond, the oldest are dropped and counted in `trace.dropped`.
         max_stages: stage events kept, likewise.
         logits_mb: memory (MiB) for rows of logits that are not digested yet. Digesting waits until the trace is read,
-        or
-            this is full, so that it does not slow the run.
+            or this is full, so that it does not slow the run.
 
     Yields:
         A `Trace`; it can be read inside the block and after it.
 
-    Recording follows the calling context and does not cross threads by itself.
+    Recording follows the calling context and does not cross threads by itself. What `ask` writes in the background is
+    recorded here, too, when it is done; leaving the block waits for it.
+
+    Raises:
+        ArgumentError: a limit that is not allowed.
     """
     for name, value in (("max_tokens", max_tokens), ("max_stages", max_stages)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"record: {name} is {value!r}; allowed is an int of at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+            raise ArgumentError(f"record: {name} is {value!r:.60}; allowed is an int from 1 to {MOST}")
     if isinstance(logits_mb, bool) or not isinstance(logits_mb, int | float) or not 0 <= logits_mb < 1e6:
         raise ArgumentError(f"record: logits_mb is {logits_mb!r}; allowed is a number of MiB from 0 to 1e6")
     recorder = Recorder(max_tokens, max_stages, int(logits_mb * 2**20))
-    with use_tracer(recorder):
+    block = Block(recorder)
+    with use_tracer(recorder), inside(block):
         yield Trace(recorder)
+        block.wait()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import operator
+import math
 import os
 from pathlib import Path
 from typing import Any, Self
 
 from genai_lab import analysis
-from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.analysis.trace import whole
+from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.models import Model
+from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing import Recorder, Recording
 from genai_lab.widgets import View, trace_model
+from genai_lab.widgets.models import KINDS
 from genai_lab.widgets.page import offline_page
 from genai_lab.workbench.branch_tracer import Fork
 from genai_lab.workbench.live import Live
+from genai_lab.workbench.worker import WORKER
 
 
 class Trace(analysis.Trace):
@@ -52,9 +56,20 @@ class Trace(analysis.Trace):
         """Wait until nothing is being written; an interrupt (the notebook's stop button) stops it.
 
         Raises:
+            ArgumentError, ArgumentTypeError: `timeout` is no number of seconds.
+            StateError: called by what is being written (`ask`'s on_text), which would wait for itself.
             TimeoutError: it takes longer than `timeout` seconds.
             Exception: what ended the last run badly.
         """
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+            raise ArgumentTypeError(f"timeout is {timeout!r:.60}; a number of seconds is allowed, or None for no limit")
+        if timeout is not None and not 0 <= timeout < math.inf:
+            raise ArgumentError(f"timeout is {timeout}; seconds from 0 on are allowed, or None for no limit")
+        if self.running and WORKER.is_here():
+            raise StateError(
+                "wait() is called inside on_text, in the thread that writes the answers: it would wait for itself. "
+                "Keep the trace, and wait for it when this answer is done"
+            )
         try:
             self._live.wait(timeout)
         except KeyboardInterrupt:
@@ -80,14 +95,24 @@ class Trace(analysis.Trace):
             ArgumentError: no such run, index, token or option.
             StateError: nothing can be continued; says why.
         """
-        fork = Fork(_whole("run", run), _whole("index", index), None if token is None else _whole("token", token))
+        fork = Fork(whole("run", run), whole("index", index), None if token is None else whole("token", token))
         self._live.branch(fork, search_options)
         return self
 
     def again(self, run: int = 0, **search_options: Any) -> Self:
         """Answer the prompt of a run once more in the background, as a new run. Raises as `branch` does."""
-        self._live.branch(Fork(_whole("run", run), 0, None), search_options)
+        self._live.branch(Fork(whole("run", run), 0, None), search_options)
         return self
+
+    def text(self, run: int = 0) -> str:
+        """The answer of a run as far as it is written (special tokens left out); empty while it waits to begin.
+
+        Raises:
+            ArgumentError: there is no such run; says which there are.
+        """
+        if self.running and whole("run", run) == len(self.recording.runs):
+            return ""
+        return super().text(run)
 
     # ---- shown --------------------------------------------------------------------------------------------------
 
@@ -100,20 +125,34 @@ class Trace(analysis.Trace):
 
         Raises:
             ArgumentError: no such kind, or a model with another vocabulary.
+            ArgumentTypeError: `model` is no `Model`.
         """
         if model is not None:
             self._give(model)
         return View(trace_model(self), kind)
 
     def to_html(self, path: str | os.PathLike[str], kind: str = "all") -> Path:
-        """Write one HTML file that shows the trace without a kernel, a server or a network."""
+        """Write one HTML file that shows the trace without a kernel, a server or a network.
+
+        Raises:
+            ArgumentError: no such kind.
+            OutputError: the file cannot be written; what was there stays.
+        """
+        target = checked_path(path, "path", "the file to write")
+        if kind not in KINDS:
+            raise ArgumentError(f"kind={kind!r:.60}: there is no such view; allowed are {', '.join(KINDS)}")
         question = next((run.question for run in self.recording.runs if run.question), "")
         title = f"{question[:80]} - genai_lab" if question else "genai_lab trace"
-        target = Path(path)
-        target.write_text(offline_page(self.recording, (kind,), title), encoding="utf-8")
+        with whole_file(target) as partial:
+            partial.write_text(offline_page(self.recording, (kind,), title), encoding="utf-8")
         return target
 
     def _give(self, model: Model) -> None:
+        if not isinstance(model, Model):
+            raise ArgumentTypeError(
+                f"show: model is {model!r:.60} ({type(model).__name__}); a genai_lab.Model is allowed: "
+                "model = genai_lab.load('smollm2')"
+            )
         vocabulary = self.recording.model.get("vocab_size")
         if vocabulary not in (None, model.vocab_size):
             raise ArgumentError(
@@ -129,12 +168,3 @@ class Trace(analysis.Trace):
         if bundle is not None:
             bundle[0]["text/plain"] = repr(self)
         return bundle
-
-
-def _whole(name: str, value: object) -> int:
-    """A plain int, also of a numpy integer (a frame's cell); anything else is refused before it is recorded."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(
-            f"branch: {name} is {value!r}; an integer is allowed, such as a cell of trace.candidates(0)"
-        )
-    return operator.index(value)

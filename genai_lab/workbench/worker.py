@@ -46,6 +46,10 @@ class Worker:
         with self._lock:
             return self._current is not job and any(job is other for other, _ in self._waiting)
 
+    def is_here(self) -> bool:
+        """Whether the caller runs in the worker's thread, inside a job."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         """Stop every job and wait for the thread to end. Later jobs are taken again."""
         with self._lock:

@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.errors import CapacityError, ModelFolderError, StateError
+from genai_lab.errors import ArgumentError, CapacityError, ModelFolderError, StateError
 from genai_lab.generation import Generator, GeneratorParams, Tokenizer, TokenizerStream
 from genai_lab.models import Model
 from genai_lab.tracing import Recorder, use_tracer
+from genai_lab.workbench.block import current_block
 from genai_lab.workbench.branch_tracer import BranchTracer, Fork
 from genai_lab.workbench.kept import KEPT
 
@@ -77,6 +78,9 @@ class Writing:
         self._lock = threading.Lock()  # of the two below
         self._stopping = threading.Event()
         self._generator: Generator | None = None  # while it may be interrupted
+        self._block = current_block()
+        if self._block is not None:
+            self._block.began(self)
 
     # ---- the job ------------------------------------------------------------------------------------------------
 
@@ -145,6 +149,8 @@ class Writing:
 
     def _tell_the_end(self) -> None:
         try:
+            if self._block is not None and self.run_id is not None:
+                self._block.take(self.home.recorder, self.run_id)
             self.home.ended(self)
         except Exception as error:  # a picture that cannot be told must not keep others waiting
             self.error = self.error or error
@@ -231,21 +237,36 @@ def tokenizer_of(model: Model) -> Tokenizer:
 
 
 def encode_prompt(model: Model, question: Question) -> NDArray[np.int32]:
-    """Token ids of a question, [n], through the chat template if wanted."""
+    """Token ids of a question, [n], through the chat template if wanted.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: text or messages that cannot be encoded, or text without any token.
+        TemplateError: the model has no chat template, or it refuses the messages.
+    """
     tokenizer, prompt = tokenizer_of(model), question.prompt
     if question.chat:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         prompt = tokenizer.apply_chat_template(messages)
-    return tokenizer.encode(str(prompt))
+    tokens = tokenizer.encode(str(prompt))
+    if tokens.size == 0:
+        raise ArgumentError("prompt is empty, so there is nothing to go on from; give at least one character")
+    return tokens
 
 
-def check_room(prompt_tokens: int, max_length: int) -> None:
+def check_room(prompt_tokens: int, max_length: int, context_length: int) -> None:
     """
     Raises:
-        CapacityError: not one token fits after the prompt.
+        CapacityError: not one token fits after the prompt; says which of the two limits it is.
     """
-    if prompt_tokens >= max_length:
+    if prompt_tokens < max_length:
+        return
+    so_far = f"the prompt, with the chat template's marks, has {prompt_tokens:,} tokens"
+    if prompt_tokens < context_length:
         raise CapacityError(
-            f"the text so far has {prompt_tokens:,} tokens and max_length is {max_length:,}: no room for more. "
-            "Shorten the prompt, or use a model with a larger context"
+            f"{so_far}, and max_length, which counts them too, is {max_length:,}: no room for an answer. Give a "
+            f"max_length from {prompt_tokens + 1:,} to {context_length:,}, or leave it out"
         )
+    raise CapacityError(
+        f"{so_far}, and the model's context holds {context_length:,}: no room for an answer. Shorten the prompt, or "
+        "use a model with a larger context"
+    )

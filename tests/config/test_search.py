@@ -56,7 +56,7 @@ def test_numpy_scalars_are_numbers_and_flags() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("top_k", True, r"top_k is True \(bool\); an integer of at least 0 is allowed"),
+        ("top_k", True, r"top_k is True \(bool\); an integer from 0 to 2147483647 is allowed"),
         ("top_k", np.bool_(True), "top_k is .*True"),
         ("temperature", False, "temperature is False"),
         ("do_sample", 1, r"do_sample is 1 \(int\); True or False"),
@@ -79,21 +79,21 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("top_k", [-1, 1.5, 2**31, NAN, INF], "an integer of at least 0"),
+        ("top_k", [-1, 1.5, 2**31, 10**400, NAN, INF], "an integer from 0 to 2147483647"),
         ("top_p", [-0.1, 1.1, NAN], "a finite number from 0 to 1"),
         ("min_p", [-0.1, 1.1, NAN], "a finite number from 0 to 1"),
-        ("temperature", [-1.0, NAN, INF], "a finite number of at least 0"),
+        ("temperature", [-1.0, NAN, INF, 10**400], "a finite number of at least 0"),
         ("repetition_penalty", [0, -1.0, NAN], "a finite number above 0"),
-        ("no_repeat_ngram_size", [-1], "an integer of at least 0"),
-        ("min_length", [-1], "an integer of at least 0"),
-        ("max_length", [0, 65], r"an integer from 1 to 64 \(the model's context_length\)"),
-        ("max_length", [-1, 8.5], "an integer of at least 0"),
-        ("random_seed", [-2, 2**31, 0.5], "an integer of at least -1"),
+        ("no_repeat_ngram_size", [-1], "an integer from 0 to 2147483647"),
+        ("min_length", [-1], "an integer from 0 to 2147483647"),
+        ("max_length", [-1, 0, 65, 10**400], r"an integer from 1 to 64 \(the model's context_length\)"),
+        ("max_length", [8.5], "an integer from 0 to 2147483647"),
+        ("random_seed", [-2, 2**31, 0.5], "an integer from -1 to 2147483647"),
         ("batch_size", [0, 33], "an integer from 1 to 32"),
         ("num_beams", [0, 33], "an integer from 1 to 32"),
-        ("num_return_sequences", [0], "an integer of at least 1"),
+        ("num_return_sequences", [0], "an integer from 1 to 2147483647"),
         ("length_penalty", [NAN, INF], "a finite number"),
-        ("chunk_size", [-4, 1.5], "an integer of at least 0"),
+        ("chunk_size", [-4, 1.5], "an integer from 0 to 2147483647"),
     ],
 )
 def test_ranges(name: str, values: list[float], words: str) -> None:

@@ -205,7 +205,7 @@ def test_kept_generators_of_another_model_are_closed(tiny: og.Model, tiny_folder
     [
         ({"index": 10}, "10 recorded tokens"),
         ({"index": -1}, "10 recorded tokens"),
-        ({"index": 1, "run": 1}, "runs 0 to 0"),
+        ({"index": 1, "run": 1}, "it has one run, 0"),
         ({"index": 1, "token": 10**6}, "vocabulary"),
         ({"index": 1, "temperature": -2.0}, "temperature"),
     ],
