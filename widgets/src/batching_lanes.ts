@@ -43,37 +43,35 @@ export interface Turn {
   finishedMs: number;
 }
 
+/** What a request may do in a step; and two things that happen at its beginning or end. */
 export type Kind = "wait" | "prefill" | "decode" | "preempt" | "reject";
 export type Event = Kind | "hit" | "finish";
 
 /** Steps [from, to), as places in the recording. A prompt chunk is a stretch of its own. */
 export interface Stretch {
-  kind: Kind;
+  kind: Event;
   from: number;
   to: number;
 }
 
-/** Tokens found in the cache as the request was admitted. */
-export interface CacheHit {
-  kind: "hit";
-  at: number;
+/** A hit: tokens found in the cache as the request was given a place, and why not more. A finish: how its turn ended. */
+export interface Moment extends Stretch {
   tokens: number;
   why: string;
-}
-
-export interface Finish {
-  kind: "finish";
-  at: number;
-  reason: string;
 }
 
 export interface Lane {
   request: number;
   label: string;
   stretches: Stretch[];
-  hits: CacheHit[];
-  ends: Finish[];
+  hits: Moment[];
+  ends: Moment[];
   turns: readonly Turn[];
+}
+
+export interface Cell {
+  step: number;
+  lane: number;
 }
 
 /** A request's part of a step's tokens. */
@@ -83,10 +81,8 @@ export interface Part {
   answer: boolean;
 }
 
-const KINDS: readonly string[] = ["wait", "prefill", "decode", "preempt", "reject"] satisfies Kind[];
-
 /** First place of a sorted list at which `test` holds. */
-export function firstWhere<T>(list: ArrayLike<T>, test: (item: T) => boolean): number {
+export function firstWhere<T>(list: readonly T[], test: (item: T) => boolean): number {
   let lo = 0;
   let hi = list.length;
   while (lo < hi) {
@@ -97,12 +93,14 @@ export function firstWhere<T>(list: ArrayLike<T>, test: (item: T) => boolean): n
   return lo;
 }
 
+export const sumOf = (parts: readonly Part[]): number => parts.reduce((sum, p) => sum + p.tokens, 0);
+
 export class Lanes {
   list: Lane[] = [];
   /** Parts of each step, answers first. */
   parts: Part[][] = [];
   /** Largest budget of a step, and most tokens of answers in one. */
-  budget = 0;
+  budget = 1;
   answers = 0;
   private place = new Map<number, number>();
 
@@ -114,81 +112,67 @@ export class Lanes {
     return this.place.get(request);
   }
 
-  total(step: number): number {
-    return this.parts[step].reduce((sum, p) => sum + p.tokens, 0);
-  }
-
   /** Takes over what is new; what is known stays as it is. */
   update(engine: Facts): void {
     for (const { request, label } of engine.requests)
-      if (!this.place.has(request)) {
-        this.place.set(request, this.list.length);
-        this.list.push({ request, label, stretches: [], hits: [], ends: [], turns: [] });
-      }
+      if (!this.place.has(request))
+        this.place.set(request, this.list.push({ request, label, stretches: [], hits: [], ends: [], turns: [] }) - 1);
     for (let i = this.steps; i < engine.steps; i++) this.addStep(engine, i);
     for (const { request, label, turns } of engine.requests) {
-      const ends = turns
-        .map(
-          ({ finish, finishedMs }): Finish => ({ kind: "finish", at: engine.stepOfTime(finishedMs), reason: finish }),
-        )
-        .filter(({ at }) => at >= 0);
-      Object.assign(this.list[this.place.get(request) as number], { label, turns, ends });
+      const ends = turns.map(({ finish, finishedMs }): Moment => {
+        const from = Number.isFinite(finishedMs) ? engine.stepOfTime(finishedMs) : -1;
+        return { kind: "finish", from, to: from + 1, tokens: 0, why: finish };
+      });
+      Object.assign(this.of(request) as Lane, { label, turns, ends: ends.filter((e) => e.from >= 0) });
     }
+  }
+
+  private of(request: number): Lane | undefined {
+    return this.list[this.place.get(request) ?? -1];
   }
 
   private addStep(engine: Facts, i: number): void {
-    const { budget } = engine.stepAt(i);
     const parts: Part[] = [];
+    const to = i + 1;
     for (const { request, verdict, tokens } of engine.decisions(i)) {
-      const lane = this.place.get(request);
-      if (lane === undefined || !KINDS.includes(verdict)) continue;
+      const lane = this.of(request);
+      if (!lane) continue;
       const kind = verdict as Kind;
-      const { stretches } = this.list[lane];
-      const last = stretches.at(-1);
-      if (last?.kind === kind && last.to === i && (kind === "wait" || kind === "decode")) last.to = i + 1;
-      else stretches.push({ kind, from: i, to: i + 1 });
-      if (tokens) parts.push({ lane, tokens, answer: kind === "decode" });
+      const last = lane.stretches.at(-1);
+      if (last?.kind === kind && last.to === i && (kind === "wait" || kind === "decode")) last.to = to;
+      else lane.stretches.push({ kind, from: i, to });
+      if (tokens) parts.push({ lane: this.list.indexOf(lane), tokens, answer: kind === "decode" });
     }
-    for (const { request, cachedTokens, why } of engine.admissions(i)) {
-      const lane = this.place.get(request);
-      if (lane !== undefined && cachedTokens > 0)
-        this.list[lane].hits.push({ kind: "hit", at: i, tokens: cachedTokens, why });
-    }
+    for (const { request, cachedTokens: tokens, why } of engine.admissions(i))
+      if (tokens) this.of(request)?.hits.push({ kind: "hit", from: i, to, tokens, why });
     parts.sort((a, b) => Number(b.answer) - Number(a.answer) || a.lane - b.lane);
     this.parts.push(parts);
-    this.budget = Math.max(this.budget, budget);
-    this.answers = Math.max(
-      this.answers,
-      parts.reduce((sum, p) => sum + (p.answer ? p.tokens : 0), 0),
-    );
+    this.budget = Math.max(this.budget, engine.stepAt(i).budget);
+    this.answers = Math.max(this.answers, sumOf(parts.filter((p) => p.answer)));
   }
 
   /** What the request did in a step. */
-  at(lane: number, step: number): Stretch | undefined {
+  at({ lane, step }: Cell): Stretch | undefined {
     const { stretches } = this.list[lane];
     const found = stretches[firstWhere(stretches, (s) => s.to > step)];
-    return found && found.from <= step ? found : undefined;
+    return found?.from <= step ? found : undefined;
   }
 
-  /** Where a kind of event happens, in the order of steps and requests: for a stretch, where it begins. */
-  events(kind: Event): { step: number; lane: number }[] {
-    const out = this.list.flatMap((lane, i) => {
-      const { hits, ends, stretches } = lane;
-      const steps =
-        kind === "hit"
-          ? hits.map((m) => m.at)
-          : kind === "finish"
-            ? ends.map((m) => m.at)
-            : stretches.filter((s) => s.kind === kind).map((s) => s.from);
-      return steps.map((step) => ({ step, lane: i }));
-    });
-    return out.sort((a, b) => a.step - b.step || a.lane - b.lane);
+  /** Where a kind of event begins, in the order of steps and requests. */
+  events(kind: Event): Cell[] {
+    return this.list
+      .flatMap(({ stretches, hits, ends }, lane) =>
+        [...stretches, ...hits, ...ends].filter((s) => s.kind === kind).map((s) => ({ step: s.from, lane })),
+      )
+      .sort(order);
   }
 
   /** The next such event after a cell (or before it), from the other end when there is none. */
-  next(kind: Event, at: { step: number; lane: number }, back = false): { step: number; lane: number } | undefined {
+  next(kind: Event, at: Cell, back: boolean): Cell | undefined {
     const all = this.events(kind);
-    const order = (e: typeof at) => e.step - at.step || e.lane - at.lane;
-    return back ? (all.findLast((e) => order(e) < 0) ?? all.at(-1)) : (all.find((e) => order(e) > 0) ?? all[0]);
+    if (back) return all.findLast((e) => order(e, at) < 0) ?? all.at(-1);
+    return all.find((e) => order(e, at) > 0) ?? all[0];
   }
 }
+
+const order = (a: Cell, b: Cell): number => a.step - b.step || a.lane - b.lane;

@@ -5,36 +5,14 @@
  * Decides nothing about places; those come from batching_layout.ts.
  */
 import type { Event, Lane } from "./batching_lanes";
-import { type Box, INSET, isWide, type Layout, type Panel, stepWidth, TOP, xOf } from "./batching_layout";
+import { type Layout, type Panel, type Spot, TOP, xOf, yOf } from "./batching_layout";
 import { letters } from "./engine_data";
+import { type EngineInk, hueOf } from "./engine_ink";
 import { oneLine } from "./format";
-import { type Range, shorten } from "./timeline_layout";
-import { type Ink, readInk } from "./timeline_paint";
+import { shorten } from "./timeline_layout";
+import { type Brush, hatch, type Ink, line } from "./timeline_paint";
 
-type Brush = CanvasRenderingContext2D;
-
-/** Fill, edge and letter colour of an owner. */
-export type Hue = Record<"fill" | "edge" | "letter", string>;
-
-export interface BatchInk extends Ink {
-  owners: Hue[];
-  focus: string;
-}
-
-export function readBatchInk(root: Element): BatchInk {
-  const style = getComputedStyle(root);
-  const colour = (name: string) => style.getPropertyValue(`--gl-${name}`).trim();
-  const owners = [..."ABCDEFGH"].map((k) => ({
-    fill: colour(`o${k}`),
-    edge: colour(`e${k}`),
-    letter: colour(`t${k}`),
-  }));
-  return { ...readInk(root), owners, focus: colour("focus") };
-}
-
-export const hueOf = (ink: BatchInk, request: number): Hue => ink.owners[request % ink.owners.length];
-
-function font(g: Brush, { family }: Ink, px: number, weight = 400): void {
+function font(g: Brush, { family }: Ink, px = 11, weight = 400): void {
   g.font = `${weight} ${px}px ${family}`;
 }
 
@@ -51,236 +29,164 @@ function outline(g: Brush, colour: string, x: number, y: number, w: number, h: n
   g.setLineDash([]);
 }
 
-function path(g: Brush, colour: string, width: number, ...points: [number, number][]): void {
-  g.strokeStyle = colour;
-  g.lineWidth = width;
-  g.beginPath();
-  for (let i = 0; i < points.length; i += 2) {
-    g.moveTo(...points[i]);
-    g.lineTo(...points[i + 1]);
-  }
-  g.stroke();
-}
-
-/** A square with a cross around a middle: its place is lost (dashed), or it can never run. */
-function cross(g: Brush, { tones }: Ink, x: number, y: number, half: number, dash: number[]): void {
-  const q = half / 2;
-  rect(g, tones.surface, x - half, y - half, 2 * half, 2 * half);
-  outline(g, tones.mark, x - half, y - half, 2 * half, 2 * half, dash);
-  path(g, tones.mark, 2, [x - q, y - q], [x + q, y + q], [x + q, y - q], [x - q, y + q]);
-}
-
-/** One kind of mark in the box (x, y, w, h); `step` is the width of one step in it. A hit ends at x, a ring stands on it. */
+/** One kind of mark in a box; `step` is the width of one step in it. */
 export function paintMark(
   g: Brush,
-  ink: BatchInk,
+  ink: EngineInk,
   kind: Event,
-  hue: Hue,
-  x: number,
-  y: number,
-  w: number,
-  h: number,
+  owner: number,
+  { x, y, w, h }: Record<"x" | "y" | "w" | "h", number>,
   step = w,
 ): void {
-  const middle = y + h / 2;
+  const [cx, cy] = [x + w / 2, y + h / 2];
   const { tones } = ink;
+  const { fill, edge } = hueOf(ink, owner);
   if (kind === "wait") {
     const each = Math.max(5, step);
-    for (let at = x; at < x + w; at += each)
-      rect(g, tones.edge, at, middle - 0.75, Math.min(each * 0.55, x + w - at), 1.5);
+    for (let at = x; at < x + w; at += each) rect(g, tones.edge, at, cy - 0.75, Math.min(each * 0.55, x + w - at), 1.5);
   } else if (kind === "decode") {
     const low = Math.round(h / 3) + 2;
-    rect(g, hue.fill, x, middle - low / 2, w, low);
-    rect(g, hue.edge, x, middle - low / 2, w, 1);
-    rect(g, hue.edge, x, middle + low / 2 - 1, w, 1);
-    if (step > 6)
-      for (let at = x + step; at < x + w - 1; at += step) rect(g, hue.edge, at - 0.5, middle - low / 2, 0.5, low);
+    const top = cy - low / 2;
+    rect(g, fill, x, top, w, low);
+    for (const at of [top, top + low - 1]) rect(g, edge, x, at, w, 1);
+    if (step > 6) for (let at = x + step; at < x + w - 1; at += step) rect(g, edge, at - 0.5, top, 0.5, low);
   } else if (kind === "prefill") {
-    const wide = w > 3;
-    rect(g, hue.fill, x, y, w - (wide ? 0.6 : 0), h);
-    if (wide) outline(g, hue.edge, x, y, w - 0.6, h);
-    else for (const at of [y, y + h - 1]) rect(g, hue.edge, x, at, w, 1);
+    rect(g, fill, x, y, w - (w > 3 ? 0.6 : 0), h);
+    if (w > 3) outline(g, edge, x, y, w - 0.6, h);
   } else if (kind === "hit") {
-    rect(g, tones.surface, x - 8, y, 8, h);
-    outline(g, hue.edge, x - 8, y, 9, h);
-    for (let at = y + 6; at < y + h + 5; at += 4)
-      path(g, hue.edge, 1, [x - 7, Math.min(at, y + h - 1)], [x, Math.max(y + 1, at - 6)]);
+    rect(g, tones.surface, x, y, w, h);
+    hatch(g, { x, y, w, h }, edge);
+    outline(g, edge, x, y, w, h);
   } else if (kind === "finish") {
+    g.fillStyle = tones.surface;
+    g.strokeStyle = edge;
     for (const [r, width] of [
       [4, 2],
       [0.8, 1.6],
     ]) {
-      g.fillStyle = tones.surface;
-      g.strokeStyle = hue.edge;
       g.lineWidth = width;
       g.beginPath();
-      g.arc(x, middle, r, 0, 7);
+      g.arc(cx, cy, r, 0, 7);
       g.fill();
       g.stroke();
     }
-  } else cross(g, ink, x + w / 2, middle, h / 2, kind === "preempt" ? [2, 2] : []);
+  } else {
+    const [half, q] = [h / 2, h / 4];
+    rect(g, tones.surface, cx - half, y, h, h);
+    outline(g, tones.mark, cx - half, y, h, h, kind === "preempt" ? [2, 2] : []);
+    g.lineWidth = 2;
+    for (const d of [q, -q]) line(g, cx - q, cy - d, cx + q, cy + d);
+  }
 }
 
-/** The owner's letter on its hue. */
-export function paintChip(g: Brush, ink: BatchInk, request: number, x: number, y: number, w: number, h: number): void {
-  const hue = hueOf(ink, request);
-  g.fillStyle = hue.fill;
-  g.beginPath();
-  g.roundRect(x, y, w, h, 3);
-  g.fill();
-  g.strokeStyle = hue.edge;
-  g.lineWidth = 1;
-  g.stroke();
-  font(g, ink, 11, 650);
-  g.fillStyle = hue.letter;
-  const letter = letters(request);
-  g.fillText(letter, x + (w - g.measureText(letter).width) / 2, y + h / 2 + 4);
-}
-
-/** Everything that neither the pick nor the pointer changes. */
-export function paintSteps(g: Brush, l: Layout, view: Range, lanes: readonly Lane[], ink: BatchInk): void {
-  const { frame: f } = l;
-  const [tall, step] = [f.row - 2 * INSET, stepWidth(f, view)];
-  const hue = (lane: number) => hueOf(ink, lanes[lane].request);
+/** Marks and columns: everything that neither the pick nor the pointer changes. */
+export function paintSteps(g: Brush, l: Layout, lanes: readonly Lane[], ink: EngineInk): void {
   g.save();
   g.beginPath();
-  g.rect(f.left - 9, TOP, f.width - f.left + 9, f.seen);
+  g.rect(l.left - 9, TOP, l.width, l.seen);
   g.clip();
-  const late = (b: Box) => b.kind === "preempt" || b.kind === "reject";
-  for (const b of [...l.boxes.filter((b) => !late(b)), ...l.boxes.filter(late)])
-    paintMark(g, ink, b.kind, hue(b.lane), b.x, b.y + INSET, b.w, tall, step);
-  for (const m of l.marks) paintMark(g, ink, m.kind, hue(m.lane), m.x, m.y + INSET, 0, tall);
+  for (const b of l.boxes) paintMark(g, ink, b.kind, lanes[b.lane].request, { ...b, y: b.y + 3, h: l.row - 6 }, l.step);
   g.restore();
-  for (const p of l.pieces) {
-    rect(g, hue(p.lane).fill, p.x, p.y, p.w, p.h);
-    if (p.h > 3) rect(g, hue(p.lane).edge, p.x, p.y, p.w, 1);
+  for (const { lane, x, y, w, h } of l.pieces) {
+    const { fill, edge } = hueOf(ink, lanes[lane].request);
+    rect(g, fill, x, y, w, h);
+    if (h > 3) rect(g, edge, x, y, w, 1);
   }
-  paintScales(g, l, ink);
 }
 
-function paintScales(g: Brush, l: Layout, ink: BatchInk): void {
-  const { frame: f } = l;
-  const c = ink.tones;
-  const wide = isWide(f.width);
-  const words = (panel: Panel, [first, second]: string[], narrow: string) => {
-    rect(g, c.edge, f.left, panel.y + panel.h, f.width - f.left, 1);
-    font(g, ink, 11);
-    g.fillStyle = c["ink-2"];
-    if (wide) {
-      g.fillText(first, 0, panel.y + 12);
-      g.fillText(second, 0, panel.y + 27);
-    } else g.fillText(narrow, f.left, panel.y - 6);
-    const most = String(panel.most);
-    g.fillStyle = c["ink-3"];
-    g.fillText(most, f.left - 5 - g.measureText(most).width, panel.y + 8);
-    g.fillText("0", f.left - 11, panel.y + panel.h + 3);
-  };
-  words(
-    f.work,
-    ["tokens in the step,", `budget ${f.work.most} (dashed)`],
-    "tokens in each step; the budget is the dashed line",
-  );
-  if (f.answers) {
-    const larger = Math.round((f.answers.h / f.answers.most / (f.work.h / f.work.most)) * 10) / 10;
-    words(
-      f.answers,
-      ["of these, answers,", `drawn ${larger} × as tall`],
-      `of these, answers, drawn ${larger} × as tall`,
-    );
-  }
-  g.setLineDash([4, 3]);
-  l.budget.forEach(({ x, y }, i) => {
-    const end = l.budget[i + 1]?.x;
-    if (end !== undefined) path(g, c["ink-2"], 1, [x, Math.round(y) + 0.5], [end, Math.round(y) + 0.5]);
-  });
-  g.setLineDash([]);
-}
-
-/** Names, lines and ticks; the picked line is set off. */
+/** Names, lines, scales and ticks; the picked line is set off. */
 export function paintLines(
   g: Brush,
   l: Layout,
-  view: Range,
   lanes: readonly Lane[],
-  picked: number,
-  scroll: number,
-  first: number,
-  ink: BatchInk,
+  picked: number | undefined,
+  ink: EngineInk,
 ): void {
-  const { frame: f } = l;
   const c = ink.tones;
-  const wide = isWide(f.width);
+  const measure = (t: string) => g.measureText(t).width;
+  const write = (text: string, x: number, y: number, colour: string) => {
+    g.fillStyle = colour;
+    g.fillText(text, x, y);
+  };
   g.save();
   g.beginPath();
-  g.rect(0, TOP, f.width, f.seen);
+  g.rect(0, TOP, l.width, l.seen);
   g.clip();
-  lanes.forEach(({ request, label: question }, i) => {
-    const y = TOP + i * f.row - scroll;
-    if (y < TOP - f.row || y > TOP + f.seen) return;
-    if (i === picked) rect(g, c.sunken, 0, y, f.width, f.row);
-    if (i) rect(g, c.line, f.left, y, f.width - f.left, 1);
-    paintChip(g, ink, request, 2.5, y + 2.5, letters(request).length > 1 ? 24 : 18, f.row - 5);
-    if (!wide) return;
+  lanes.forEach(({ request, label }, i) => {
+    const y = yOf(l, i);
+    if (i === picked) rect(g, c.sunken, 0, y, l.width, l.row);
+    if (i) rect(g, c.line, l.left, y, l.width, 1);
+    const { fill, edge, letter } = hueOf(ink, request);
+    const name = letters(request);
+    const w = name.length > 1 ? 24 : 18;
+    rect(g, fill, 2, y + 2, w, l.row - 4);
+    outline(g, edge, 2, y + 2, w, l.row - 4);
+    font(g, ink, 11, 650);
+    write(name, 2 + (w - measure(name)) / 2, y + l.row / 2 + 4, letter);
+    if (!l.wide) return;
     font(g, ink, 12, i === picked ? 650 : 400);
-    g.fillStyle = i === picked ? c.ink : c["ink-2"];
-    const label = question ? `${request} · ${oneLine(question, 60)}` : `request ${request}`;
-    const room = f.left - 46;
-    const measure = (t: string) => g.measureText(t).width;
-    g.fillText(measure(label) <= room ? label : shorten(label, room, measure), 31, y + f.row / 2 + 4);
+    const text = label ? `${request} · ${oneLine(label, 60)}` : `request ${request}`;
+    const room = l.left - 46;
+    write(
+      measure(text) > room ? shorten(text, room, measure) : text,
+      31,
+      y + l.row / 2 + 4,
+      i === picked ? c.ink : c["ink-2"],
+    );
   });
   g.restore();
-  font(g, ink, 11);
-  const below = lanes.length - Math.floor((scroll + f.seen) / f.row);
-  g.fillStyle = c["ink-3"];
-  if (below > 0) g.fillText(wide ? `▾ ${below} more below, scroll` : `▾ ${below}`, 0, TOP + f.seen + 13);
-  for (const step of l.ticks) {
-    const x = Math.max(f.left, xOf(f, view, step));
-    rect(g, c.edge, x, f.axis, 1, 4);
-    g.fillStyle = c["ink-3"];
-    const text = `step ${step + first}`;
-    if (x + 4 + g.measureText(text).width < f.width) g.fillText(text, x + 3, f.axis + 14);
+  font(g, ink);
+  const below = lanes.length - Math.floor((l.scroll + l.seen) / l.row);
+  if (below > 0) write(l.wide ? `▾ ${below} more below, scroll` : `▾ ${below}`, 0, TOP + l.seen + 13, c["ink-3"]);
+  const panel = ({ y, h, most }: Panel, first: string, second: string) => {
+    rect(g, c.edge, l.left, y + h, l.width, 1);
+    if (l.wide) write(second, 0, y + 27, c["ink-2"]);
+    write(l.wide ? `${first},` : `${first}, ${second}`, l.wide ? 0 : l.left, y + (l.wide ? 12 : -6), c["ink-2"]);
+    write(String(most), l.left - 5 - measure(String(most)), y + 8, c["ink-3"]);
+    write("0", l.left - 11, y + h + 3, c["ink-3"]);
+  };
+  panel(l.work, "tokens in the step", "the budget dashed");
+  if (l.answers) {
+    const larger = (l.answers.h * l.work.most) / l.answers.most / l.work.h;
+    panel(l.answers, "of these, answers", `drawn ${larger.toFixed(1)} × as tall`);
   }
-}
-
-export interface Pointers {
-  step: number;
-  lane: number | undefined;
-  hover: { step: number; lane: number } | null;
+  for (const { x, text } of l.ticks) {
+    rect(g, c.edge, x, l.axis, 1, 4);
+    if (x + 4 + measure(text) < l.width) write(text, x + 3, l.axis + 14, c["ink-3"]);
+  }
+  g.strokeStyle = c["ink-2"];
+  g.lineWidth = 1;
+  g.setLineDash([4, 3]);
+  g.beginPath();
+  for (const point of l.budget) g.lineTo(...point);
+  g.stroke();
+  g.setLineDash([]);
 }
 
 /** The playhead, the ring around the picked cell, and a hairline around the one under the pointer. */
-export function paintPointers(g: Brush, l: Layout, view: Range, at: Pointers, scroll: number, ink: BatchInk): void {
-  const { frame: f } = l;
-  const step = stepWidth(f, view);
-  const middle = (i: number) => xOf(f, view, i + 0.5);
-  const top = (lane: number) => TOP + lane * f.row - scroll;
-  const shown = (lane: number) => top(lane) > TOP - f.row / 2 && top(lane) < TOP + f.seen - f.row / 2;
-  const half = Math.max(step / 2, f.row / 2 - 2) + 1;
-  if (at.hover && shown(at.hover.lane))
-    outline(g, ink.tones.edge, middle(at.hover.step) - half, top(at.hover.lane) + 1, 2 * half, f.row - 2);
-  const x = middle(at.step);
-  if (x < f.left || x > f.width) return;
-  const cell = at.lane !== undefined && shown(at.lane) ? top(at.lane) : null;
-  const line: [number, number][] = [[x, 6]];
-  if (cell !== null) line.push([x, cell + 1], [x, cell + f.row - 1]);
-  line.push([x, f.axis]);
-  path(g, ink.tones.mark, 1.5, ...line);
+export function paintPointers(g: Brush, l: Layout, at: Spot & { step: number }, hover: Spot, ink: EngineInk): void {
+  const half = Math.max(l.step / 2, l.row / 2 - 2) + 1;
+  /** Left and top of a cell; nothing while its line is not on screen. */
+  const cell = ({ step, lane }: Spot): [number, number] | undefined => {
+    const y = lane === undefined ? -1 : yOf(l, lane);
+    const shown = step !== undefined && y > TOP - l.row / 2 && y < TOP + l.seen - l.row / 2;
+    return shown ? [xOf(l, step + 0.5) - half, y + 1] : undefined;
+  };
+  const over = cell(hover);
+  if (over) outline(g, ink.tones.edge, ...over, 2 * half, l.row - 2);
+  const x = xOf(l, at.step + 0.5);
+  if (x < l.left || x > l.width) return;
+  const ring = cell(at);
+  g.strokeStyle = ink.tones.mark;
   g.fillStyle = ink.tones.mark;
+  g.lineWidth = 1.5;
+  line(g, x, 6, x, ring?.[1] ?? l.axis);
+  if (ring) line(g, x, ring[1] + l.row - 2, x, l.axis);
   g.beginPath();
   g.moveTo(x - 5, 0);
   g.lineTo(x + 5, 0);
   g.lineTo(x, 8);
   g.fill();
-  if (cell === null) return;
   g.lineWidth = 2;
-  g.strokeRect(x - half, cell + 1, 2 * half, f.row - 2);
-}
-
-/** Which part of the recording is shown, under the steps. */
-export function paintStrip(g: Brush, l: Layout, view: Range, steps: number, ink: BatchInk): void {
-  const { left, width, height } = l.frame;
-  const share = (width - left) / Math.max(1, steps);
-  if (view.to - view.from >= steps) return;
-  rect(g, ink.tones.line, left, height - 6, width - left, 3);
-  rect(g, ink.tones.edge, left + view.from * share, height - 7, Math.max(6, (view.to - view.from) * share), 5);
+  if (ring) g.strokeRect(...ring, 2 * half, l.row - 2);
 }

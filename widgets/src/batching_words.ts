@@ -3,7 +3,7 @@
  *
  * Requests have letters, as in all pictures; step numbers are the engine's own, as in `trace.why(request, step)`.
  */
-import type { Event, Facts, Finish, Kind, Lanes } from "./batching_lanes";
+import { type Cell, type Event, type Facts, type Lanes, type Moment, type Stretch, sumOf } from "./batching_lanes";
 import { letters } from "./engine_data";
 import { count, time } from "./format";
 
@@ -18,7 +18,7 @@ export const KINDS: readonly (readonly [Event, string, string])[] = [
   ["reject", "can never run", "can never run"],
 ];
 
-export const headingOf = (kind: Kind): string => KINDS.find(([k]) => k === kind)?.[2] ?? kind;
+export const headingOf = (kind: Event): string => KINDS.find(([k]) => k === kind)?.[2] ?? kind;
 
 const FINISH: Record<string, string> = {
   eos: "it said that its answer ends",
@@ -29,7 +29,8 @@ const FINISH: Record<string, string> = {
   failed: "it failed",
 };
 
-const ending = ({ reason }: Finish): string => FINISH[reason] ?? reason;
+const ending = ({ why }: Moment): string => FINISH[why] ?? why;
+const of = (n: number, all: number): string => `${count(n)} of ${count(all)}`;
 
 export const plural = (n: number, one: string, many = `${one}s`): string => `${count(n)} ${n === 1 ? one : many}`;
 
@@ -56,79 +57,69 @@ const OPERANDS: Record<string, string> = {
 };
 
 /** Why a request was served or not in a step; where nothing was decided, where it was then. */
-export function answerOf(engine: Facts, lanes: Lanes, lane: number, step: number): Answer {
-  const { request, turns, hits, ends } = lanes.list[lane];
-  const who = `Request ${letters(request)} in step ${engine.stepAt(step).step}`;
+export function answerOf(engine: Facts, lanes: Lanes, cell: Cell): Answer {
+  const { step } = cell;
+  const { request, turns, hits, ends } = lanes.list[cell.lane];
+  const head = `Request ${letters(request)} in step ${engine.stepAt(step).step}: `;
   const decision = engine.decision(request, step);
-  const now = lanes.at(lane, step);
-  const facts = factsOf(engine, lanes, step);
+  const now = lanes.at(cell);
+  const { budget, blocksUsed, blocksCached, blocksFree } = engine.stepAt(step);
+  const facts: Answer["facts"] = [
+    ["tokens of the whole step", of(sumOf(lanes.parts[step]), budget)],
+    ["blocks in use after it", of(blocksUsed, blocksUsed + blocksCached + blocksFree)],
+  ];
   if (!decision || !now) {
-    const [state, text] = away(engine, lanes, lane, step);
-    return { head: `${who}: ${state}`, text, facts };
+    const [state, text] = away(engine, lanes, cell);
+    return { head: head + state, text, facts };
   }
-  const long = now.kind === "wait" ? now.to - now.from : 0;
-  const nth = long > 1 ? `, step ${count(step - now.from + 1)} of ${count(long)} in line` : "";
-  const text = [decision.why];
-  for (const { tokens, why } of hits.filter((m) => m.at === step))
-    text.push(`${plural(tokens, "token")} of its beginning were in the cache already and are not read again. ${why}`);
-  for (const end of ends.filter((m) => m.at === step)) text.push(`This is its last step: ${ending(end)}.`);
-  const compared = decision.operands
-    .filter(([name, value]) => name !== "num_tokens" || value > 0)
-    .map(([name, value]): [string, string] => [
-      OPERANDS[name] ?? name.replaceAll("_", " "),
-      name === "head" || name === "winner" ? letters(value) : count(value),
-    ]);
+  const long = now.to - now.from;
+  const nth = now.kind === "wait" && long > 1 ? `, step ${of(step - now.from + 1, long)} in line` : "";
+  const hit = hits.find((m) => m.from === step);
+  const end = ends.find((m) => m.from === step);
+  const text = [
+    decision.why,
+    hit &&
+      `${plural(hit.tokens, "token")} of its beginning were in the cache already and are not read again. ${hit.why}`,
+    end && `This is its last step: ${ending(end)}.`,
+  ];
   const turn = turns.findLastIndex((t) => engine.stepOfTime(t.arrivedMs) <= step) + 1;
-  const of: [string, string][] = turns.length > 1 && turn ? [["turn of the conversation", count(turn)]] : [];
-  return {
-    head: `${who}: ${headingOf(now.kind)}${nth}`,
-    text: text.join(" ").trim(),
-    facts: [...compared, ...of, ...facts],
-  };
+  if (turns.length > 1 && turn) facts.unshift(["turn of the conversation", count(turn)]);
+  for (const [name, value] of decision.operands.toReversed())
+    if (name !== "num_tokens" || value)
+      facts.unshift([
+        OPERANDS[name] ?? name.replaceAll("_", " "),
+        /head|winner/.test(name) ? letters(value) : count(value),
+      ]);
+  return { head: `${head}${headingOf(now.kind)}${nth}`, text: text.filter(Boolean).join(" ").trim(), facts };
 }
 
 /** A request that the step did not decide about: not there yet, between turns, or over. */
-function away(engine: Facts, lanes: Lanes, lane: number, step: number): [string, string] {
+function away(engine: Facts, lanes: Lanes, { lane, step }: Cell): [string, string] {
   const { stretches, ends } = lanes.list[lane];
-  const first = stretches[0];
-  if (!first) return ["not here yet", "No step has decided about it so far."];
-  if (step < first.from) return ["not here yet", `It comes in at step ${engine.stepAt(first.from).step}.`];
-  const ended = ends.findLast((m) => m.at <= step);
+  const number = ({ from }: Stretch) => engine.stepAt(from).step;
   const next = stretches.find((s) => s.from > step);
-  const end = ended ? `Its turn ended in step ${engine.stepAt(ended.at).step}: ${ending(ended)}.` : "";
-  if (next) return ["has nothing to do", `${end} It goes on in step ${engine.stepAt(next.from).step}.`.trim()];
-  return ended ? ["finished", end] : ["has nothing to do", "Nothing was decided about it in this step."];
-}
-
-function factsOf(engine: Facts, lanes: Lanes, step: number): [string, string][] {
-  const s = engine.stepAt(step);
-  const all = s.blocksUsed + s.blocksCached + s.blocksFree;
-  return [
-    ["tokens of the whole step", `${count(lanes.total(step))} of ${count(s.budget)}`],
-    ["blocks in use after it", `${count(s.blocksUsed)} of ${count(all)}`],
-  ];
+  if (next === stretches[0]) return ["not here yet", next ? `It comes in at step ${number(next)}.` : ""];
+  const ended = ends.findLast((m) => m.from <= step);
+  const text = ended
+    ? `Its turn ended in step ${number(ended)}: ${ending(ended)}.`
+    : "Nothing was decided about it in this step.";
+  return next ? ["has nothing to do", `${text} It goes on in step ${number(next)}.`] : ["finished", text];
 }
 
 /** One step in one line. */
 export function stepWords(engine: Facts, lanes: Lanes, step: number): string {
   const s = engine.stepAt(step);
-  const parts = lanes.parts[step];
-  const answers = parts.filter((p) => p.answer).length;
-  const prompts = parts.length - answers;
-  const tokens = parts.reduce((sum, p) => sum + (p.answer ? 0 : p.tokens), 0);
+  const [answers, prompts] = [true, false].map((answer) => lanes.parts[step].filter((p) => p.answer === answer));
   const waits = engine.decisions(step).filter((d) => d.verdict === "wait").length;
   const said = [
-    answers && plural(answers, "answer gets a token", "answers get a token each"),
-    prompts && `${plural(tokens, "prompt token")} read for ${plural(prompts, "request")}`,
+    answers.length && plural(answers.length, "answer gets a token", "answers get a token each"),
+    prompts.length && `${plural(sumOf(prompts), "prompt token")} read for ${plural(prompts.length, "request")}`,
     waits && plural(waits, "request waits", "requests wait"),
-  ].filter(Boolean);
-  return `${said.join(", ") || "nobody is served"}; ${time(s.durMs)}, of which ${time(s.runMs)} in the model`;
+  ];
+  return `${said.filter(Boolean).join(", ") || "nobody is served"}; ${time(s.durMs)}, of which ${time(s.runMs)} in the model`;
 }
 
 /** Text cut at every "request C" that names a known request, so that it can be asked in turn. */
 export function splitRequests(text: string, numberOf: (name: string) => number | undefined): (string | number)[] {
-  return text.split(/(\b[Rr]equest [A-Z]+\b)/).map((part) => {
-    const name = /^[Rr]equest ([A-Z]+)$/.exec(part)?.[1];
-    return (name && numberOf(name)) ?? part;
-  });
+  return text.split(/(\brequest [A-Z]+\b)/).map((part) => numberOf(/^request ([A-Z]+)$/.exec(part)?.[1] ?? "") ?? part);
 }

@@ -50,7 +50,7 @@ const FILLS: Record<Kind, keyof Tones> = {
   out: "s-out",
   recorder: "s-out",
 };
-type Brush = CanvasRenderingContext2D;
+export type Brush = CanvasRenderingContext2D;
 
 export function readInk(root: Element): Ink {
   const style = getComputedStyle(root);
@@ -82,7 +82,7 @@ export function measureWith(g: Brush, ink: Ink): Measure {
   };
 }
 
-function line(g: Brush, x0: number, y0: number, x1: number, y1: number, dash: number[] = []): void {
+export function line(g: Brush, x0: number, y0: number, x1: number, y1: number, dash: number[] = []): void {
   g.setLineDash(dash);
   g.beginPath();
   g.moveTo(x0, y0);
@@ -91,7 +91,7 @@ function line(g: Brush, x0: number, y0: number, x1: number, y1: number, dash: nu
   g.setLineDash([]);
 }
 
-function hatch(g: Brush, { x, y, w, h }: Pick<Box, "x" | "y" | "w" | "h">, colour: string): void {
+export function hatch(g: Brush, { x, y, w, h }: Pick<Box, "x" | "y" | "w" | "h">, colour: string): void {
   g.save();
   g.beginPath();
   g.rect(x, y, w, h);

@@ -1,0 +1,85 @@
+import { expect, test } from "vitest";
+import type { Facts } from "../src/batching_lanes";
+import { Lanes } from "../src/batching_lanes";
+import { answerOf, splitRequests, stepWords } from "../src/batching_words";
+import { eight, engineOf } from "./batching_made";
+
+const ask = (engine: Facts, lane: number, step: number) => {
+  const lanes = new Lanes();
+  lanes.update(engine);
+  return answerOf(engine, lanes, { lane, step });
+};
+
+test("a wait names the rule and how long it has lasted", () => {
+  const { head, text } = ask(eight(), 6, 4);
+  expect(head).toMatch(/^Request G in step 4: waits, step 5 of \d+ in line$/);
+  expect(text).toBe("It waits for a place: all 4 rows are taken (max_batch_size).");
+});
+
+test("the engine's own step number is named, also after older steps were dropped", () => {
+  expect(ask(engineOf([{ prompt: 4, answer: 2 }], { first: 500 }), 0, 1).head).toContain("step 501");
+});
+
+test("numbers that were compared come first, in plain words", () => {
+  const [name, value] = ask(eight(), 6, 4).facts[0];
+  expect(name).toBe("tokens left of the budget");
+  expect(Number(value)).toBeGreaterThan(0);
+});
+
+test("an operand of a person's own policy keeps its name, one that is a request gets its letter", () => {
+  const engine = engineOf([{ prompt: 4, answer: 2 }]);
+  const decision = {
+    request: 0,
+    verdict: "wait",
+    tokens: 0,
+    why: "so",
+    operands: [
+      ["my_score", 7],
+      ["head", 2],
+    ] as [string, number][],
+  };
+  const { facts } = ask({ ...engine, decisions: () => [decision], decision: () => decision }, 0, 0);
+  expect(facts.slice(0, 2)).toEqual([
+    ["my score", "7"],
+    ["first in line", "C"],
+  ]);
+});
+
+test("a hit says how much need not be read, the last step why it is the last", () => {
+  const engine = eight();
+  const lanes = new Lanes();
+  lanes.update(engine);
+  const { hits, ends } = lanes.list[5];
+  expect(ask(engine, 5, hits[0].from).text).toContain("32 tokens of its beginning were in the cache already");
+  expect(ask(engine, 5, ends[0].from).text).toContain("This is its last step: it said that its answer ends.");
+});
+
+test("a step without a decision says where the request is", () => {
+  const engine = eight();
+  const early = ask(engine, 7, 0);
+  expect(early.head).toBe("Request H in step 0: not here yet");
+  expect(early.text).toBe("It comes in at step 50.");
+  const late = ask(engine, 0, engine.steps - 1);
+  expect(late.head).toContain("finished");
+  expect(late.text).toMatch(/^Its turn ended in step \d+: it said that its answer ends\.$/);
+});
+
+test("a step in one line: who is served, who waits, how long it took", () => {
+  const engine = eight();
+  const lanes = new Lanes();
+  lanes.update(engine);
+  expect(stepWords(engine, lanes, 0)).toBe(
+    "48 prompt tokens read for 2 requests, 3 requests wait; 9.00 ms, of which 8.00 ms in the model",
+  );
+  expect(stepWords(engine, lanes, engine.steps - 1)).toBe(
+    "1 answer gets a token; 9.00 ms, of which 8.00 ms in the model",
+  );
+});
+
+test("requests in a sentence are cut out when they are known", () => {
+  const number = (name: string) => (name === "C" ? 2 : undefined);
+  const parts = splitRequests("It waits behind request C, not request Z.", number);
+  expect(parts.slice(0, 2)).toEqual(["It waits behind ", 2]);
+  expect(parts.slice(2).join("")).toBe(", not request Z.");
+  expect(splitRequests("Nothing here.", number)).toEqual(["Nothing here."]);
+});
