@@ -128,7 +128,8 @@ class ChunkEncoder:
         runs = [describe_run(run, names_of(recording), run.run in running) for run in recording.runs]
         new_runs = [run for run in runs if self._runs.get(run["run"]) != run]
         self._runs.update({run["run"]: run for run in new_runs})
-        texts = list(self._new_texts(recording))
+        prompts = self._engine.prompts(recording)
+        texts = list(self._new_texts(recording, {token for _, tokens in prompts for token in tokens}))
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -144,11 +145,15 @@ class ChunkEncoder:
             "texts": texts,
             "stage_names": list(self._stages.known),
             "processor_names": list(self._processors.known),
-        } | self._engine.header(recording)
+            **({"prompts": prompts} if prompts else {}),
+            **self._engine.header(recording),
+        }
 
-    def _new_texts(self, recording: Recording) -> Iterable[tuple[int, str, int] | tuple[int, str, int, str]]:
+    def _new_texts(
+        self, recording: Recording, prompts: Collection[int]
+    ) -> Iterable[tuple[int, str, int] | tuple[int, str, int, str]]:
         mentioned = np.union1d(recording.tokens["top_ids"][:, :TEXT_RANKS], recording.tokens["token"])
-        forced = [run.forced for run in recording.runs if run.forced is not None]
+        forced = [run.forced for run in recording.runs if run.forced is not None] + list(prompts)
         for token in np.union1d(mentioned, np.array(forced, np.int64)).tolist():
             if token not in self._texts and token in recording.texts:
                 self._texts.add(token)

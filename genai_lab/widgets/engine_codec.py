@@ -17,6 +17,7 @@ from genai_lab.tracing.recording import Columns
 from genai_lab.widgets.compact import on_clock
 
 ENGINE_TABLES = ("steps", "decisions", "operands", "holders", "tables", "admissions", "admission_operands", "pool")
+PROMPT_TOKENS = 8192  # of one turn; a picture of blocks names no text beyond
 _WORDS = {
     "decisions": ("verdict", "reason", "template"),
     "operands": ("name",),
@@ -35,11 +36,13 @@ class EngineEncoder:
         self._numbers: dict[str, int] = {}
         self._turns: dict[tuple[int, int], dict[str, Any]] = {}
         self._told = 0  # words
+        self._prompts: set[int] = set()
 
     def forget(self) -> None:
         """The next one who is told has nothing."""
         self._turns.clear()
         self._told = 0
+        self._prompts.clear()
 
     def columns(self, recording: Recording, sent: dict[str, int]) -> dict[str, Columns]:
         """The protocol's columns by table. `sent`: rows of each table before these."""
@@ -81,6 +84,13 @@ class EngineEncoder:
         turns, grown = self.turns(recording), len(self.words) > self._told
         self._told = len(self.words)
         return ({"turns": turns} if turns else {}) | ({"words": list(self.words)} if grown else {})
+
+    def prompts(self, recording: Recording) -> list[tuple[int, list[int]]]:
+        """Run and the token ids it began with, of turns that were not told yet."""
+        runs = {run for run in recording.tables["turns"]["run"].tolist() if 0 <= run < len(recording.runs)}
+        new = sorted(runs - self._prompts)
+        self._prompts.update(new)
+        return [(run, recording.runs[run].prompt[:PROMPT_TOKENS].tolist()) for run in new]
 
     def _renumber(self, words: list[str]) -> NDArray[np.uint16]:
         """For each number of the recording's words, the number that it has in chunks."""
