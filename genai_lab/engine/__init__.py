@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from genai_lab.engine.answers import Answer
+from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import PolicyError
 from genai_lab.engine.engine import Engine
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventBuffer, EngineEventFlags, TurnUsage
@@ -16,6 +17,7 @@ __all__ = [
     "Answer",
     "Decision",
     "Engine",
+    "EngineCapabilities",
     "EngineErrorCode",
     "EngineEvent",
     "EngineEventBuffer",

@@ -120,7 +120,7 @@ class Answer:
         """End it now; what was answered stays in `tokens`. False when it was over already."""
         if self._mailbox.over:
             return False
-        return self._request._live()._cancel_turn(self.number, self._turn_id)
+        return self._request._live()._conversations.cancel_turn(self.number, self._turn_id)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end; the error it ended with, or None. Raises TimeoutError."""

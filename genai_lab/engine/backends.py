@@ -27,5 +27,6 @@ def make_store(backend: str, layout: KVLayout, limits: EngineLimits) -> SlotStor
     capacity = limits.max_session_tokens + 1
     if backend == "slots":
         return SlotStore(layout, limits.max_batch_size, capacity, limits.num_blocks, limits.block_size)
-    whole = -(-capacity // limits.block_size) * limits.block_size
+    # a whole block more than a conversation can have: an idle row's unread token goes past its last block
+    whole = (-(-limits.max_session_tokens // limits.block_size) + 1) * limits.block_size
     return VmStore(layout, limits.max_batch_size, whole, limits.num_blocks, limits.block_size)

@@ -34,8 +34,11 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
     if plan.num_tokens > view.budget:
         raise PolicyError(f"{name} scheduled {plan.num_tokens} tokens; the budget is {view.budget}")
     admitted = sum(d.request in waiting for d in plan.scheduled)
-    if admitted > view.free_rows + len(preempted):
-        raise PolicyError(f"{name} admitted {admitted} requests; {view.free_rows + len(preempted)} rows are free")
+    if admitted > view.free_rows:
+        raise PolicyError(
+            f"{name} admitted {admitted} requests; {view.free_rows} rows are free (that of a preempted request is free "
+            "in the next step)"
+        )
     if preempted & waiting:
         raise PolicyError(f"{name} preempted request {min(preempted & waiting)}, which is not running")
     return plan

@@ -175,7 +175,7 @@ class EngineFace:
         engine = _engine(self)
         try:
             with engine._lock:
-                if engine._closed or not _open_mailboxes(engine):
+                if engine._conversations.closed or not _open_mailboxes(engine):
                     return False
                 engine._patience.check(engine._advance())
         except BaseException as error:  # the thread has nobody to raise to; those who wait have
@@ -217,7 +217,7 @@ def _ask(engine: Engine, prompt: Prompt, options: Mapping[str, Any], on_news: An
     with engine._lock:
         request = engine.create_request(options=request_options)
         mailbox = Mailbox(partial(engine._lock.dropped.append, request.number), on_news)
-        engine._state(request.number).sink = mailbox
+        engine._conversations.state(request.number).sink = mailbox
         turn_id = request.begin_turn(tokens, turn)
     return Answer(request, turn_id, mailbox, engine.model.tokenizer if is_text else None)
 

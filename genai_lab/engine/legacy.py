@@ -153,7 +153,7 @@ class OldRequests:
         options = RequestOptions()
         options.set_max_session_tokens(old.params.options.max_length)
         tokens = old.take_prompt()
-        engine._adopt(request, options)
+        engine._conversations.create(engine, request, options)
         try:
             self._begin(engine, request, old, tokens)
         except Exception:
@@ -203,7 +203,7 @@ class OldRequests:
 
     def _begin(self, engine: Engine, request: Request, old: OldTurns, tokens: NDArray[np.int32]) -> None:
         # the sink holds no request: the engine's state must not keep its own handle alive
-        engine._state(request.number).sink = _Unseen(old, self._ready, request.number)
+        engine._conversations.state(request.number).sink = _Unseen(old, self._ready, request.number)
         request.begin_turn(tokens, _OldTurnOptions(old.params.options, first=old.book is None))
 
 

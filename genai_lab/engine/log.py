@@ -9,7 +9,7 @@ from genai_lab.decoding import Place
 from genai_lab.engine.plan import QueueView
 from genai_lab.engine.pool_log import PoolWatch, admission_fact
 from genai_lab.engine.request import RequestState, Turn
-from genai_lab.engine.step import Outcome, Work
+from genai_lab.engine.work import Outcome, Work
 from genai_lab.kvcache import PagedCache
 from genai_lab.models import Model
 from genai_lab.tracing import NULL, StepFact, TokenFact, Tracer, TurnFact

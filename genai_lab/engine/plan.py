@@ -42,6 +42,8 @@ class Reason(StrEnum):
     AFTER_PREEMPTION = "after_preemption"  # nothing new is admitted in a step that preempted
     MADE_ROOM = "made_room"  # preempted so that another can go on
     NEVER_FITS = "never_fits"
+    FOLLOWS = "follows"  # a fork waits for the prompt that another reads
+    SHARED = "shared"  # a fork takes over what the other has read
     POLICY = "policy"  # a policy's own reason, in `Decision.words`
 
 
@@ -59,6 +61,7 @@ class RequestView:
     is_decode: bool  # its next run is a decode
     held_blocks: int  # blocks it holds, or would share
     preemptions: int
+    follows: int | None = None  # a request that is about to read the same prompt; it takes over what that one reads
 
     @property
     def remaining(self) -> int:
@@ -135,6 +138,8 @@ _SENTENCES = {
         "It gave back {freed_blocks} blocks and will read {num_computed} tokens again."
     ),
     Reason.NEVER_FITS: "It can never run: it needs {needs_blocks} blocks, the whole pool has {num_blocks}.",
+    Reason.FOLLOWS: "It waits for request {leader}, of which it is a fork: the prompt is read once for both.",
+    Reason.SHARED: "It takes over all that request {leader} read, and chooses its own token from the same logits.",
     Reason.POLICY: "The policy decided so.",
 }
 

@@ -88,7 +88,6 @@ class OrderedPolicy:
                 return
             draft.preempted.add(victim.request)
             draft.blocks += victim.held_blocks
-            draft.rows += 1
             draft.decide(victim, Verdict.PREEMPT, Reason.MADE_ROOM, winner=request.request,
                          freed_blocks=victim.held_blocks, num_computed=victim.num_computed)  # fmt: skip
         verdict = Verdict.DECODE if request.is_decode else Verdict.PREFILL
@@ -107,7 +106,9 @@ class OrderedPolicy:
         view = draft.view
         head: RequestView | None = None
         for request in sorted(view.waiting, key=lambda r: (r.preemptions == 0, self.key(r, view))):
-            if draft.preempted:
+            if request.follows is not None:
+                draft.decide(request, Verdict.WAIT, Reason.FOLLOWS, leader=request.follows)
+            elif draft.preempted:
                 draft.decide(request, Verdict.WAIT, Reason.AFTER_PREEMPTION)
             elif head is not None and not self.skip_blocked:
                 draft.decide(request, Verdict.WAIT, Reason.BEHIND, head=head.request)

@@ -87,24 +87,63 @@ class RequestState:
     run: int | None = None  # in the trace
     times: Times = field(default_factory=Times)
     failure: BaseException | None = None  # why its turn failed
+    leader: tuple[int, int] | None = None  # request and turn whose reading of the same prompt it waits for
     miss: Miss | None = None  # why the prefix cache did not have more of it when it was admitted
     sink: Sink | None = None  # takes its events; None: they wait for `Engine.run`
+    _marked: NDArray[np.int32] = field(init=False, repr=False)  # [max_length], see `marked_tokens`
 
-    @property
-    def next_run(self) -> tuple[bool, int]:
-        """Whether its next run is a decode, and how many tokens it may read. What was read as a prompt is read as a
-        prompt again after a preemption, what was generated token by token again: the same numbers come out."""
-        for start, stop in self.prompts:
-            if start <= self.computed < stop:
-                return False, stop - self.computed
+    def __post_init__(self) -> None:
+        self._marked = np.zeros(self.sequence.max_length, np.int32)
+
+    def read(self, prompt: NDArray[np.int32]) -> None:
+        """Append a prompt [n]; all of it, or none when it does not fit."""
+        start = len(self.sequence)
+        self.sequence.extend(prompt)
+        stop = start + prompt.size
+        self._marked[start:stop] = prompt
+        self.prompts.append((start, stop))
+        self.starts.append(start)
+
+    def append(self, token: int) -> None:
+        """Append a generated token."""
+        self._marked[len(self.sequence)] = token | GENERATED_MARK
+        self.sequence.append(token)
+
+    def rewind(self, length: int, turns: int) -> None:
+        """Keep the first `length` tokens and `turns` turns."""
+        self.sequence.rewind(length)
+        self.starts = self.starts[:turns]
+        self.prompts = [(a, b) for a, b in self.prompts if a < length]
+        self.high_water = min(self.high_water, length)
+
+    def follow(self, other: RequestState) -> None:
+        """Take over the tokens of another conversation."""
+        tokens, position = other.sequence.tokens, 0
+        for start, stop in other.prompts:
+            for token in tokens[position:start].tolist():
+                self.append(token)
+            self.sequence.extend(tokens[start:stop])
+            position = stop
+        for token in tokens[position:].tolist():
+            self.append(token)
+        self._marked[: len(self.sequence)] = other.marked_tokens()
+        self.starts, self.prompts = list(other.starts), list(other.prompts)
+
+    def next_run(self, computed: int) -> tuple[bool, int]:
+        """With `computed` tokens in its row: whether its next run is a decode, and how many tokens it may read. What
+        was read as a prompt is read as a prompt again after a preemption, what was generated token by token again: the
+        same numbers come out."""
+        for start, stop in reversed(self.prompts):
+            if computed >= stop:
+                break
+            if start <= computed:
+                return False, stop - computed
         return True, 1
 
-    def view(self, held_blocks: int, cached: int) -> RequestView:
+    def view(self, held_blocks: int, cached: int, follows: int | None = None) -> RequestView:
         """What a policy may know. `cached`: tokens it would take over, while it waits."""
         computed = cached if self.status is Status.WAITING else self.computed
-        before, self.computed = self.computed, computed
-        is_decode, tokens = self.next_run
-        self.computed = before
+        is_decode, tokens = self.next_run(computed)
         return RequestView(
             request=self.request,
             status=self.status,
@@ -116,17 +155,13 @@ class RequestState:
             is_decode=is_decode,
             held_blocks=held_blocks,
             preemptions=self.preemptions,
+            follows=follows,
         )
 
     def marked_tokens(self) -> NDArray[np.int32]:
-        """The sequence as the prefix cache compares it: generated tokens carry a mark, because their keys and values
-        came another numeric way than a prompt's would. So a warm start equals a cold one bit by bit."""
-        marked = self.sequence.tokens.copy()
-        generated = np.ones(marked.size, bool)
-        for start, stop in self.prompts:
-            generated[start:stop] = False
-        marked[generated] |= GENERATED_MARK
-        return marked
+        """[n] view. The sequence as the prefix cache compares it: generated tokens carry a mark, because their keys and
+        values came another numeric way than a prompt's would. So a warm start equals a cold one bit by bit."""
+        return self._marked[: len(self.sequence)]
 
 
 class Request(OldRequestCalls):
@@ -163,24 +198,40 @@ class Request(OldRequestCalls):
         Raises:
             StateError: the last turn is not over, or an event of it was not taken yet.
         """
-        return self._live()._begin_turn(self.number, tokens, turn_options)
+        return self._live()._conversations.begin_turn(self.number, tokens, turn_options)
 
     def cancel_turn(self, turn_id: int) -> bool:
         """End a turn now; False when it was over already."""
-        return self._live()._cancel_turn(self.number, turn_id)
+        return self._live()._conversations.cancel_turn(self.number, turn_id)
 
     def rewind_to_start_of_turn(self, turn_id: int) -> None:
         """Forget a finished turn and all after it."""
-        self._live()._rewind(self.number, turn_id)
+        self._live()._conversations.rewind(self.number, turn_id)
+
+    def fork(self, *, seed: int | None = None) -> Request:
+        """A second conversation at the same point, which goes its own way from here (ours). What was read is shared in
+        memory, and copied only where one of them writes.
+
+        A fork of a request whose prompt is not read yet waits for that and then chooses its own first token, so several
+        forks of a fresh turn are several samples of one prompt. A fork in the middle of an answer goes on from the
+        tokens there are; of an idle conversation, it is idle too.
+
+        Args:
+            seed: of its random stream; None takes a fresh one.
+
+        >>> twins = [request.fork(seed=n) for n in (1, 2, 3)]         # doctest: +SKIP
+        """
+        engine = self._live()
+        return engine._conversations.fork(engine, self.number, seed)
 
     def tokens(self) -> NDArray[np.int32]:
         """A copy of everything so far, [n] int32 (ours)."""
-        return self._live()._state(self.number).sequence.tokens.copy()
+        return self._live()._conversations.state(self.number).sequence.tokens.copy()
 
     def close(self) -> None:
         """Free its place and memory; closing twice is allowed."""
         if self._engine is not None:
-            self._engine._close(self.number)
+            self._engine._conversations.close(self.number)
             self._engine = None
 
     def _live(self) -> Engine:

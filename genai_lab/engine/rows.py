@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 GAP_LIMIT = 2  # idle rows that a decode run may carry along rather than be split in two
 
@@ -42,3 +42,16 @@ def decode_ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((row, row))
     return ranges
+
+
+def with_company(first: int, last: int, rows: int, held: Container[int]) -> tuple[int, int]:
+    """The range, made two rows wide if it is one: with a neighbour that is free, rather than one that holds tokens.
+
+    >>> with_company(0, 0, 4, {0}), with_company(1, 1, 4, {1, 2}), with_company(2, 3, 4, {2, 3})
+    ((0, 1), (0, 1), (2, 3))
+    """
+    if first != last:
+        return first, last
+    sides = [(row in held, row) for row in (first + 1, first - 1) if 0 <= row < rows]
+    neighbour = min(sides, key=lambda side: side[0])[1]
+    return min(first, neighbour), max(first, neighbour)

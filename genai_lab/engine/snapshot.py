@@ -74,7 +74,7 @@ class StepRecord:
 
 def take_snapshot(engine: Engine) -> EngineSnapshot:
     """The engine now; call it between steps."""
-    counts = engine._counts
+    counts = engine._turns.counts
     return EngineSnapshot(
         step=engine.steps,
         budget=engine.limits.max_scheduled_tokens,

@@ -1,74 +1,39 @@
-"""One step carried out: reserve blocks for the plan, run the model, choose tokens, commit; or undo.
+"""One step carried out: who gives way, blocks for the plan, the model's runs, the choice of tokens; then commit, or
+undo.
 
 Receives a checked plan and the requests' states. Until `commit` nothing that it did outlives an error: receipts are
-released, random streams restored, newly admitted requests put back.
+released, random streams restored, newly admitted requests put back, and who gave way has its place again. One thing
+stays: an idle conversation whose row was needed reads its tokens again when it goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from genai_lab.decoding import Place, choose
+from genai_lab.engine.memory import Memory
 from genai_lab.engine.plan import Decision, Reason, StepPlan, Verdict
 from genai_lab.engine.request import RequestState, Turn
-from genai_lab.engine.rows import RowTable, decode_ranges
-from genai_lab.kvcache import PagedCache, Receipt, RowStore, Shortage
-from genai_lab.models.rows import RowsExecutor
-from genai_lab.sampling import Choice, SamplingMode
-from genai_lab.tracing import Change
+from genai_lab.engine.runs import Held, RowRuns
+from genai_lab.engine.work import Outcome, Work
+from genai_lab.kvcache import Shortage
+from genai_lab.sampling import SamplingMode
 
-
-@dataclass(slots=True)
-class Work:
-    """One scheduled request: what it computes, on which blocks, and what came out."""
-
-    state: RequestState
-    decision: Decision
-    receipt: Receipt
-    start: int  # tokens in its row before
-    admitted: bool  # in this step
-    stream_state: Any = None  # of its random numbers, before this step
-    logits: NDArray[np.float32] | None = None  # of its last known token; None while its prompt is not read to the end
-    choice: Choice | None = None
-    changes: tuple[Change, ...] = ()
-    error: Exception | None = None  # its own: a processor that failed
-    started_ns: int = 0
-
-    @property
-    def stop(self) -> int:
-        """Tokens in its row afterwards."""
-        return self.start + self.decision.num_tokens
-
-    @property
-    def is_last(self) -> bool:
-        """Whether this run reads its last known token, so that the next can be chosen."""
-        return self.stop == len(self.state.sequence)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """A step before its commit."""
-
-    works: list[Work] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)  # one per request the policy saw
-    run_ns: int = 0  # inside the model
+PlaceOf = Callable[[RequestState, Turn], Place]
 
 
 class StepRunner:
-    """Carries out plans on one model, one cache and one slab.
+    """Carries out plans.
 
     Args:
-        executor, cache, store, table: the model's rows, the blocks' books, the blocks' memory, who has which row.
+        runs: the model's runs over rows.
+        memory: rows and blocks.
     """
 
-    def __init__(self, executor: RowsExecutor, cache: PagedCache, store: RowStore, table: RowTable) -> None:
-        self.executor, self.cache, self.store, self.table = executor, cache, store, table
+    def __init__(self, runs: RowRuns, memory: Memory) -> None:
+        self.runs, self.memory = runs, memory
+        self.executor, self.store, self.cache = runs.executor, memory.store, memory.cache
 
     def reserve(
         self, plan: StepPlan, states: Mapping[int, RequestState], step: int, make_room: Callable[[], bool]
@@ -79,6 +44,8 @@ class StepRunner:
         """
         outcome = Outcome(decisions=list(plan.others))
         try:
+            for decision in plan.others:
+                self._send_away(outcome, states[decision.request], decision, step)
             for decision in plan.scheduled:
                 self._reserve_into(outcome, states[decision.request], decision, step, make_room)
         except Exception:
@@ -86,66 +53,69 @@ class StepRunner:
             raise
         return outcome
 
-    def run(self, outcome: Outcome, held: Mapping[int, int]) -> None:
-        """The decode run, then the chunk runs. `held`: tokens in every taken row."""
+    def run(self, outcome: Outcome, held: Held) -> None:
+        """The model's runs. `held`: tokens in every taken row."""
         start = perf_counter_ns()
-        decodes = {_row(w.state): w for w in outcome.works if w.decision.verdict is Verdict.DECODE}
-        for first, last in decode_ranges(decodes):
-            self._run_decode(first, last, decodes, held)
-        for work in outcome.works:
-            if work.decision.verdict is Verdict.PREFILL:
-                self._run_chunk(work)
+        self.runs.run(outcome.works, held)
         outcome.run_ns = perf_counter_ns() - start
 
-    def choose(self, outcome: Outcome, place_of: Callable[[RequestState, Turn], Place]) -> None:
+    def choose(self, outcome: Outcome, place_of: PlaceOf) -> None:
         """The next token of every request whose last known token was read. A request's own error stays its own."""
         for work in outcome.works:
-            if not work.is_last or work.logits is None or work.state.turn is None:
-                continue
-            turn = work.state.turn
-            if turn.chooser.mode is SamplingMode.SAMPLE:
-                work.stream_state = work.state.stream.state
-            try:
-                place = place_of(work.state, turn)
-                work.choice, work.changes = choose(work.logits, work.state.sequence, turn.chooser, place)
-            except Exception as error:  # a person's processor may raise anything
-                if work.stream_state is not None:
-                    work.state.stream.restore(work.stream_state)
-                work.error = error
+            if work.is_last:
+                choose_for(work, place_of)
 
     def commit(self, outcome: Outcome) -> None:
         """Make the computed tokens part of the rows and the books; full prompt blocks become shareable."""
+        for leave in outcome.leaves:
+            self.memory.stay_away(leave)
         for work in outcome.works:
-            committed = self.cache.commit(work.receipt, work.state.marked_tokens()[: work.stop])
-            self.store.commit(_row(work.state), committed)
-            work.state.recomputed += max(0, min(work.stop, work.state.high_water) - work.start)
-            work.state.computed = work.stop
-            work.state.high_water = max(work.state.high_water, work.stop)
+            if work.receipt is None:
+                continue
+            state = work.state
+            committed = self.cache.commit(work.receipt, state.marked_tokens()[: work.stop])
+            self.store.commit(work.row, committed)
+            state.recomputed += max(0, min(work.stop, state.high_water) - work.start)
+            state.computed = work.stop
+            state.high_water = max(state.high_water, work.stop)
+
+    def share(self, outcome: Outcome, followers: Sequence[tuple[Work, RequestState]], place_of: PlaceOf) -> None:
+        """Requests that waited for another's reading of the same prompt take it over and choose from the same logits;
+        due after the commit. Who finds no row reads for itself later."""
+        for work, state in followers:
+            if work.logits is None or not self.memory.fork(work.state, state, work.state.computed):
+                continue
+            decision = Decision(state.request, Verdict.WAIT, Reason.SHARED, 0, (("leader", work.state.request),))
+            outcome.decisions = [d for d in outcome.decisions if d.request != state.request] + [decision]
+            shared = Work(state, decision, None, state.computed, True, logits=work.logits, started_ns=work.started_ns)
+            if state.turn is not None:
+                state.turn.cached_prompt_tokens = state.computed - state.turn.start
+            choose_for(shared, place_of)
+            outcome.works.append(shared)
 
     def undo(self, outcome: Outcome) -> None:
-        """Take everything back that this step reserved or drew."""
+        """Take everything back that this step reserved, drew or took away."""
         for work in reversed(outcome.works):
             if work.stream_state is not None:
                 work.state.stream.restore(work.stream_state)
-            self.store.release(_row(work.state), work.receipt)
-            self.cache.release(work.receipt)
+            if work.receipt is not None:
+                self.store.release(work.row, work.receipt)
+                self.cache.release(work.receipt)
             if work.admitted:
-                self.evict(work.state)
+                self.memory.evict(work.state)
+        for leave in reversed(outcome.leaves):
+            self.memory.come_back(leave)
 
-    def evict(self, state: RequestState) -> None:
-        """Take a request's row and blocks away."""
-        self.cache.free(state.request)
-        if state.row is not None:
-            self.store.clear(state.row)
-            self.table.give_back(state.row)
-        state.row, state.computed = None, 0
+    # ---- inside
 
-    # ---- inside -------------------------------------------------------------------------------------------------
+    def _send_away(self, outcome: Outcome, state: RequestState, decision: Decision, step: int) -> None:
+        if decision.verdict in (Verdict.PREEMPT, Verdict.REJECT) and state.row is not None:
+            outcome.leaves.append(self.memory.send_away(state, step))
 
     def _reserve_into(
         self, outcome: Outcome, state: RequestState, decision: Decision, step: int, make_room: Callable[[], bool]
     ) -> None:
-        while state.row is None and self.table.free == 0 and make_room():
+        while state.row is None and self.memory.table.free == 0 and make_room():
             pass
         work = self._reserve_one(state, decision, step)
         while isinstance(work, Decision) and make_room():
@@ -155,65 +125,39 @@ class StepRunner:
             return
         outcome.works.append(work)  # from here on `undo` knows of it
         outcome.decisions.append(decision)
-        self.store.reserve(_row(state), work.receipt)
+        if work.receipt is not None:
+            if outcome.leaves:
+                self.memory.save_for(outcome.leaves, work.receipt)
+            self.store.reserve(work.row, work.receipt)
 
     def _reserve_one(self, state: RequestState, decision: Decision, step: int) -> Work | Decision:
         admitted = state.row is None
         if admitted:
-            shortage = self._admit(state, step)
+            shortage = self.memory.admit(state, step)
             if shortage is not None:
                 return _waits(decision, shortage)
         receipt = self.cache.reserve_step(state.request, decision.num_tokens, step)
         if isinstance(receipt, Shortage):
             if admitted:
-                self.evict(state)
+                self.memory.evict(state)
             return _waits(decision, receipt)
         return Work(state, decision, receipt, state.computed, admitted, started_ns=perf_counter_ns())
 
-    def _admit(self, state: RequestState, step: int) -> Shortage | None:
-        """A row, and what the prefix cache has of its tokens in it. At least two tokens stay to be read: see
-        `policies.chunk_tokens`."""
-        tokens, options = state.marked_tokens()[:-1], state.options
-        allocation = self.cache.allocate(state.request, tokens, options.adapter, options.salt, step)
-        if isinstance(allocation, Shortage):
-            return allocation
-        state.row, state.computed = self.table.take(), allocation.num_cached_tokens
-        state.miss = allocation.match.miss
-        try:
-            self.store.load(state.row, allocation.loads)
-        except Exception:
-            self.evict(state)
-            raise
-        if state.turn is not None and state.turn.generated == 0:
-            state.turn.cached_prompt_tokens = max(0, state.computed - state.turn.start)
-        return None
 
-    def _run_decode(self, first: int, last: int, works: Mapping[int, Work], held: Mapping[int, int]) -> None:
-        count = last - first + 1
-        tokens = np.zeros(count, np.int32)
-        cached = np.zeros(count, np.int64)
-        for row in range(first, last + 1):
-            work = works.get(row)
-            # an idle row between two live ones computes a token that nobody reads, past what it holds
-            cached[row - first] = work.start if work is not None else held.get(row, 0)
-            if work is not None:
-                tokens[row - first] = work.state.sequence.tokens[work.start]
-        logits = self.executor.decode(first, tokens, cached)
-        for row in range(first, last + 1):
-            work = works.get(row)
-            if work is not None:
-                work.logits = logits[row - first] if work.is_last else None
-
-    def _run_chunk(self, work: Work) -> None:
-        tokens = work.state.sequence.tokens[work.start : work.stop]
-        logits = self.executor.chunk(_row(work.state), tokens, work.start)
-        work.logits = logits if work.is_last else None
-
-
-def _row(state: RequestState) -> int:
-    if state.row is None:
-        raise AssertionError("a scheduled request holds a row")
-    return state.row
+def choose_for(work: Work, place_of: PlaceOf) -> None:
+    """Choose the work's next token from its logits. A processor of a person may raise anything: that ends this request,
+    not the step."""
+    turn = work.state.turn
+    if work.logits is None or turn is None:
+        return
+    if turn.chooser.mode is SamplingMode.SAMPLE:
+        work.stream_state = work.state.stream.state
+    try:
+        work.choice, work.changes = choose(work.logits, work.state.sequence, turn.chooser, place_of(work.state, turn))
+    except Exception as error:
+        if work.stream_state is not None:
+            work.state.stream.restore(work.stream_state)
+        work.error = error
 
 
 def _waits(decision: Decision, shortage: Shortage) -> Decision:

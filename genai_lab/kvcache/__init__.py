@@ -43,6 +43,7 @@ from genai_lab.kvcache.snapshots import (
 )
 from genai_lab.kvcache.static import StaticCache
 from genai_lab.kvcache.stores import RowStore
+from genai_lab.kvcache.suspension import Suspended
 from genai_lab.kvcache.vm import VmStore
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "Shortage",
     "SlotStore",
     "StaticCache",
+    "Suspended",
     "Swap",
     "Usage",
     "VmStore",

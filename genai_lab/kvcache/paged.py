@@ -48,6 +48,7 @@ from genai_lab.kvcache.picture import paged_snapshot, paged_usage
 from genai_lab.kvcache.prefix import Walk
 from genai_lab.kvcache.receipts import check_committed, check_num_new, check_open
 from genai_lab.kvcache.snapshots import CacheSnapshot, Usage
+from genai_lab.kvcache.suspension import Suspended, resume, suspend
 from genai_lab.kvcache.table import RequestTable, blocks_for, find_idle_table, find_table, must_be_new
 
 
@@ -117,6 +118,10 @@ class PagedCache:
     def block_table(self, request: int) -> tuple[int, ...]:
         """The request's blocks in order; what is only reserved is not among them."""
         return tuple(find_table(self._tables, request).blocks)
+
+    def num_blocks_of(self, request: int) -> int:
+        """How many blocks that are."""
+        return len(find_table(self._tables, request).blocks)
 
     def num_tokens(self, request: int) -> int:
         """Tokens whose keys and values are in the request's blocks."""
@@ -238,9 +243,25 @@ class PagedCache:
         """The request ended or was preempted. Its full blocks stay findable; the end of its sequence goes first."""
         table = find_idle_table(self._tables, request)
         del self._tables[request]
-        if table.tail and table.epoch == self.pool.epoch:
-            self.pool.prefixes.remember_partial(table.last_key, table.tail, request)
+        self._remember_end(table)
         return let_go(self.pool, table.blocks, step)
+
+    def suspend(self, request: int, step: int = 0) -> Suspended:
+        """As `free`, until the step is over: then `finish`, or `resume` when it failed."""
+        table, order = find_idle_table(self._tables, request), tuple(self._tables)
+        del self._tables[request]
+        return suspend(self.pool, table, order, step)
+
+    def resume(self, suspended: Suspended) -> None:
+        """Undo a `suspend`, after every reservation made since was released, the last suspended first."""
+        must_be_new(self._tables, suspended.table.request)
+        resume(self.pool, suspended)
+        self._tables[suspended.table.request] = suspended.table
+        self._tables = {request: self._tables[request] for request in suspended.order}
+
+    def finish(self, suspended: Suspended) -> None:
+        """The blocks stay given up."""
+        self._remember_end(suspended.table)
 
     def rewind(self, request: int, length: int, step: int = 0) -> Freed:
         """Keep the first `length` tokens. Writing on into a block that others can find copies it first."""
@@ -276,6 +297,10 @@ class PagedCache:
         return self.pool.check() + check_cache(self.snapshot())
 
     # Parts of the above.
+
+    def _remember_end(self, table: RequestTable) -> None:
+        if table.tail and table.epoch == self.pool.epoch:
+            self.pool.prefixes.remember_partial(table.last_key, table.tail, table.request)
 
     def _walk(self, data: bytes, adapter: str, salt: str) -> Walk:
         limit = max(len(data) // TOKEN_BYTES - 1, 0) // self.block_size if self.prefix_caching else 0

@@ -1,8 +1,9 @@
-"""The portable store: rows of their own for running sequences, and a pool with copies of the blocks that can be found.
+"""The portable store: rows of their own for running sequences, and a pool for the blocks that can be found.
 
-A run writes into its row; a block that became findable is copied into the pool, an adopted one out of it. A row's
-memory is its own, so sharing and copy-on-write concern the pool's bookkeeping only, and a released run leaves nothing
-behind that a later one could read.
+A run writes into its row. A block that became findable stays there, and the store remembers where; it is copied into
+the pool only when something else is about to be written over it. So most blocks are never copied, and a conversation
+that comes back to its row finds it warm. A row's memory is its own, so sharing and copy-on-write concern the
+bookkeeping only, and a released run leaves nothing behind that a later one could read.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class SlotStore:
         self._pool: NDArray[Any] | None = np.zeros(
             (num_blocks, layout.num_layers, 2, layout.num_kv_heads, block_size, layout.head_dim), layout.numpy_dtype
         )
+        self._places: dict[int, tuple[int, int]] = {}  # block -> (row, start): its content is there, not in the pool
+        self._owed: list[dict[int, int]] = [{} for _ in range(rows)]  # for each row the same, start -> block
+        self._reserved: dict[int, Receipt] = {}  # by row
 
     @property
     def slab(self) -> NDArray[Any]:
@@ -59,32 +63,61 @@ class SlotStore:
 
     @property
     def pool(self) -> NDArray[Any]:
-        """[num_blocks, layers, 2, kv_heads, block_size, head_dim]."""
-        return still_open(self._pool)
+        """[num_blocks, layers, 2, kv_heads, block_size, head_dim], complete: asking copies what was left in rows."""
+        pool = still_open(self._pool)
+        for row in range(self.rows):
+            self._keep(row, 0, self.capacity)
+        return pool
 
     def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
-        """Copy pool blocks into the row."""
+        """Copy adopted blocks into the row, from the row where they were computed or from the pool."""
         check_row(row, self.rows)
+        owed = self._owed[row]
         for copy in copies:
-            self._part(row, copy)[...] = self.pool[copy.block, ..., : copy.stop - copy.start, :]
+            if owed.get(copy.start) != copy.block:
+                self._keep(row, copy.start, copy.stop)
+        for copy in copies:
+            if owed.get(copy.start) != copy.block:  # else it is where it belongs
+                self._part(row, copy)[...] = self._content(copy)
 
     def store(self, row: int, copies: Sequence[BlockCopy]) -> None:
-        """Copy parts of the row into pool blocks."""
+        """Copy parts of the row into pool blocks, now."""
         check_row(row, self.rows)
+        pool = still_open(self._pool)
         for copy in copies:
-            self.pool[copy.block, ..., : copy.stop - copy.start, :] = self._part(row, copy)
+            self._forget(copy.block)
+            pool[copy.block, ..., : copy.stop - copy.start, :] = self._part(row, copy)
 
     def reserve(self, row: int, receipt: Receipt) -> None:
-        """A row has all its memory already; only the positions are checked."""
+        """A row has all its memory already; what it keeps for others where the run will write goes into the pool."""
         check_row(row, self.rows)
         check_range(receipt.start, receipt.stop, self.capacity)
+        self._keep(row, receipt.start, receipt.stop)
+        self._reserved[row] = receipt
 
     def commit(self, row: int, committed: Committed) -> None:
-        """Copy what became findable into the pool."""
-        self.store(row, committed.stores)
+        """Remember where the blocks are that became findable; the blocks that were taken hold nothing old any more."""
+        check_row(row, self.rows)
+        receipt = self._reserved.pop(row, None)
+        if receipt is not None and self._places:
+            for block in (*receipt.new_blocks, *(copy.target for copy in receipt.copies)):
+                self._forget(block)
+        for copy in committed.stores:
+            check_range(copy.start, copy.stop, self.capacity)
+            self._forget(copy.block)
+            self._places[copy.block] = (row, copy.start)
+            self._owed[row][copy.start] = copy.block
 
     def release(self, row: int, receipt: Receipt) -> None:
         """What a failed run wrote lies beyond the sequence's length, where nobody reads."""
+        self._reserved.pop(row, None)
+
+    def idle_position(self, row: int, tokens: int) -> int:
+        """Where a run that carries the row along may write: after its `tokens`; at the beginning of an empty row, whose
+        blocks go into the pool first."""
+        if tokens == 0:
+            self._keep(row, 0, self.capacity)
+        return tokens
 
     def rewind(self, row: int, tokens: int) -> None:
         """Tokens beyond the length are not read."""
@@ -94,23 +127,59 @@ class SlotStore:
         check_row(source, self.rows)
         check_row(target, self.rows)
         check_range(0, tokens, self.capacity)
-        slab = self.slab
-        slab[:, :, target, :, :tokens] = slab[:, :, source, :, :tokens]
+        if source != target:
+            self._keep(target, 0, tokens)
+            slab = self.slab
+            slab[:, :, target, :, :tokens] = slab[:, :, source, :, :tokens]
 
     def move_row(self, source: int, target: int, tokens: int) -> None:
-        """The same: the old row's content is not read any more."""
+        """The same: the old row's content is not read any more, but for what it keeps for others."""
         self.copy_row(source, target, tokens)
 
     def copy_block(self, source: int, target: int) -> None:
         """Copy a pool block."""
-        self.pool[target] = self.pool[source]
+        pool = self.pool
+        pool[target] = pool[source]
+
+    def save_blocks(self, blocks: Sequence[int]) -> None:
+        """A run writes into rows only."""
+
+    def restore_blocks(self, blocks: Sequence[int], saved: NDArray[Any] | None) -> None:
+        """Nothing was overwritten."""
 
     def clear(self, row: int) -> None:
-        """A row is overwritten by its next sequence."""
+        """Nothing yet: what the row keeps for others stays until its next sequence overwrites it."""
 
     def close(self) -> None:
         """Drop the arrays; memory goes back when no binding holds them."""
         self._slab = self._pool = None
+        self._places.clear()
+        self._owed = [{} for _ in range(self.rows)]
+
+    def _keep(self, row: int, start: int, stop: int) -> None:
+        """Copy into the pool what lies in [start, stop) of the row and nowhere else."""
+        owed = self._owed[row]
+        if not owed:
+            return
+        first = start - self.block_size  # a block that begins after this reaches into the range
+        for place in [place for place in owed if first < place < stop]:
+            block = owed[place]
+            self.store(row, (BlockCopy(block, place, place + self.block_size),))
+
+    def _forget(self, block: int) -> None:
+        """The block's content is not in a row any more, or is not wanted."""
+        place = self._places.pop(block, None)
+        if place is not None:
+            del self._owed[place[0]][place[1]]
+
+    def _content(self, copy: BlockCopy) -> NDArray[Any]:
+        """[layers, 2, kv_heads, tokens, head_dim] view of a block, wherever it is."""
+        place, count = self._places.get(copy.block), copy.stop - copy.start
+        if place is None:
+            part: NDArray[Any] = still_open(self._pool)[copy.block, ..., :count, :]
+            return part
+        row, start = place
+        return self._part(row, BlockCopy(copy.block, start, start + count))
 
     def _part(self, row: int, copy: BlockCopy) -> NDArray[Any]:
         """[layers, 2, kv_heads, tokens, head_dim] view of the row."""

@@ -43,11 +43,16 @@ class RowStore(Protocol):
         ...
 
     def commit(self, row: int, committed: Committed) -> None:
-        """Put what became findable into the pool."""
+        """The run is part of the sequence; what became findable can be loaded from now on."""
         ...
 
     def release(self, row: int, receipt: Receipt) -> None:
         """Undo `reserve`."""
+        ...
+
+    def idle_position(self, row: int, tokens: int) -> int:
+        """Where a run that carries this row along, without anybody reading the result, may write one token. `tokens`:
+        those it holds."""
         ...
 
     def rewind(self, row: int, tokens: int) -> None:
@@ -60,6 +65,15 @@ class RowStore(Protocol):
 
     def move_row(self, source: int, target: int, tokens: int) -> None:
         """The sequence in row `source` goes on in the empty row `target`."""
+        ...
+
+    def save_blocks(self, blocks: Sequence[int]) -> NDArray[Any] | None:
+        """A copy of pool blocks that a run is about to write into and that may have to come back; None where a run
+        writes into no pool block."""
+        ...
+
+    def restore_blocks(self, blocks: Sequence[int], saved: NDArray[Any] | None) -> None:
+        """Bring back what `save_blocks` copied."""
         ...
 
     def clear(self, row: int) -> None:

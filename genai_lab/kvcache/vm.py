@@ -148,6 +148,14 @@ class VmStore:
         self._set_blocks(row, {copy.index: copy.source for copy in receipt.copies})
         self._cut(row, receipt.first_index)
 
+    def idle_position(self, row: int, tokens: int) -> int:
+        """Where a run that carries the row along may write: past its last block, in memory that is nobody's. Inside of
+        a block, however short the row's own tokens are, others may read."""
+        check_row(row, self.rows)
+        position = len(self._tables[row]) * self.block_size
+        check_range(position, position + 1, self.capacity)
+        return position
+
     def rewind(self, row: int, tokens: int) -> None:
         """Unmap blocks beyond the first `tokens` tokens."""
         self._cut(row, blocks_for(tokens, self.block_size))
@@ -170,6 +178,16 @@ class VmStore:
         """Copy a pool block."""
         pool = still_open(self._pool)
         pool[:, :, :, target] = pool[:, :, :, source]
+
+    def save_blocks(self, blocks: Sequence[int]) -> NDArray[Any]:
+        """[layers, 2, kv_heads, blocks, block_size, head_dim]."""
+        saved: NDArray[Any] = still_open(self._pool)[:, :, :, list(blocks)]  # a list makes it a copy
+        return saved
+
+    def restore_blocks(self, blocks: Sequence[int], saved: NDArray[Any] | None) -> None:
+        """Write the copy back."""
+        if saved is not None:
+            still_open(self._pool)[:, :, :, list(blocks)] = saved
 
     def clear(self, row: int) -> None:
         """Unmap all blocks, so that nothing written into an idle row reaches a block that others read."""

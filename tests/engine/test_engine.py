@@ -175,7 +175,7 @@ def test_an_idle_conversation_gives_way_and_comes_back(model: genai_lab.Model) -
     drain(engine)
     other.begin_turn(asked[1], turn(6))
     drain(engine)
-    assert engine._state(idle.number).row is None
+    assert engine._conversations.state(idle.number).row is None
     idle.begin_turn(np.array([7, 8], np.int32), turn(6))
     assert len([e for e in drain(engine) if e.token is not None]) == 6
 

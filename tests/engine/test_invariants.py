@@ -108,7 +108,7 @@ def test_the_live_check_finds_a_row_that_lies(tiny_folder: Path) -> None:
 
     def forgetful(outcome: object) -> None:
         commit(outcome)  # type: ignore[arg-type]
-        engine._state(request.number).computed -= 1
+        engine._conversations.state(request.number).computed -= 1
 
     engine._runner.commit = forgetful  # type: ignore[method-assign]
     with pytest.raises(StateError, match="rows_hold_what_the_books_say: request 0: the cache has 7 tokens, its row 6"):

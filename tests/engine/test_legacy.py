@@ -104,7 +104,7 @@ def test_a_conversation_goes_on(model: og.Model, engine: Engine) -> None:
     with pytest.raises(StateError, match="not done; step until it is"):
         request.continue_with(second)
     engine.step()
-    request._live()._cancel_turn(request.number, 1)
+    request._live()._conversations.cancel_turn(request.number, 1)
     assert request.is_turn_complete()
     answered = request.tokens()
     request.continue_with(second)

@@ -74,7 +74,7 @@ def judge(model: genai_lab.Model, asked: dict[int, Asked]) -> None:
 def nothing_is_left(engine: Engine) -> None:
     """No request, event, block or row."""
     assert not engine.has_pending_requests()
-    assert (engine._states, engine._handles, list(engine._events)) == ({}, {}, [])
+    assert (engine._states, engine._conversations.handles, list(engine._outbox.events)) == ({}, {}, [])
     assert engine._cache.requests == ()
     assert engine._cache.usage().blocks_used == 0
     assert engine._rows.free == engine.limits.max_batch_size

@@ -1,0 +1,180 @@
+"""The conversations of an engine between its steps: made, asked, cancelled, rewound, forked, closed.
+
+Each call comes from a handle, in any thread, and takes the engine's lock. It decides nothing about who runs when.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from numpy.typing import ArrayLike
+
+from genai_lab.decoding import Sequence
+from genai_lab.decoding.token_input import token_array
+from genai_lab.engine.limits import EngineLimits
+from genai_lab.engine.log import EngineLog
+from genai_lab.engine.memory import Memory
+from genai_lab.engine.options import RequestOptions, TurnOptions
+from genai_lab.engine.outbox import Outbox
+from genai_lab.engine.plan import Status
+from genai_lab.engine.request import Request, RequestState
+from genai_lab.engine.turns import Turns
+from genai_lab.engine.turnstile import Turnstile
+from genai_lab.engine.view import BUSY, leader_of
+from genai_lab.errors import ArgumentError, CapacityError, StateError
+from genai_lab.models import Model
+from genai_lab.sampling import RandomStream
+from genai_lab.types import FinishReason
+
+if TYPE_CHECKING:
+    from genai_lab.engine.engine import Engine
+
+
+class Conversations:
+    """All requests of one engine.
+
+    Args:
+        model, limits, memory, log: the engine's.
+    """
+
+    def __init__(self, model: Model, limits: EngineLimits, memory: Memory, log: EngineLog) -> None:
+        self._model, self._limits, self._memory, self._log = model, limits, memory, log
+        self.states: dict[int, RequestState] = {}
+        self.handles: dict[int, weakref.ref[Request]] = {}
+        self.outbox = Outbox()
+        self.turns = Turns(model, self.outbox)
+        self.lock = Turnstile(self.close)
+        self.step = 0
+        self.closed = False
+        self.broken: BaseException | None = None
+        self._next = 0
+
+    def create(self, engine: Engine, request: Request, options: RequestOptions | None) -> Request:
+        """Make `request` the handle of a new, empty conversation; dropping its last reference closes it."""
+        with self.lock:
+            self.check_open()
+            limit, own = self._limits.max_session_tokens, options or RequestOptions()
+            tokens = min(own.max_session_tokens or limit, limit)
+            number, self._next = self._next, self._next + 1
+            self.states[number] = RequestState(number, own, Sequence(tokens), RandomStream(None), self.step)
+            request._engine, request.number = engine, number
+            self.handles[number] = weakref.ref(request)
+            weakref.finalize(request, self.lock.drop, number).atexit = False
+            return request
+
+    def begin_turn(self, number: int, tokens: ArrayLike, options: TurnOptions | None) -> int:
+        """See `Request.begin_turn`."""
+        with self.lock:
+            state = self.state(number)
+            self._check_silent(state)
+            prompt = token_array(tokens, self._model.vocab_size)
+            settings = (options or TurnOptions()).settings(self._model.config.search_options())
+            length, limit = len(state.sequence), state.sequence.max_length
+            if length + prompt.size >= limit:
+                raise CapacityError(
+                    f"request {number}: {prompt.size} tokens after {length} leave no room to answer; allowed are "
+                    f"{limit} (max_session_tokens). Begin a new request, or raise the limit"
+                )
+            return self.turns.begin(state, prompt, settings, self.step)
+
+    def cancel_turn(self, number: int, turn_id: int) -> bool:
+        """See `Request.cancel_turn`."""
+        with self.lock:
+            state = self.state(number)
+            if state.turn is None or state.turn.turn_id != turn_id or state.status not in BUSY:
+                return False
+            self.turns.end(state, FinishReason.CANCELLED)
+            self._log.turn(state)
+            return True
+
+    def rewind(self, number: int, turn_id: int) -> None:
+        """See `Request.rewind_to_start_of_turn`."""
+        with self.lock:
+            state = self.state(number)
+            if state.status is not Status.IDLE:
+                raise StateError(f"request {number}: a turn is under way; cancel_turn first")
+            if not 1 <= turn_id <= len(state.starts):
+                raise ArgumentError(f"turn_id is {turn_id}; request {number} has turns 1 to {len(state.starts)}")
+            length = state.starts[turn_id - 1]
+            state.rewind(length, turn_id - 1)
+            self._memory.rewind(state, length, self.step)
+
+    def fork(self, engine: Engine, number: int, seed: int | None) -> Request:
+        """See `Request.fork`."""
+        with self.lock:
+            source = self.state(number)
+            request = self.create(engine, Request._blank(), source.options)
+            target = self.states[request.number]
+            target.stream = RandomStream(seed)
+            target.follow(source)
+            target.high_water, target.times = source.high_water, replace(source.times)
+            if source.turn is not None:
+                self.turns.continue_in(target, source.turn)
+            self._place(source, target)
+            return request
+
+    def close(self, number: int) -> None:
+        """See `Request.close`."""
+        with self.lock:
+            state = self.states.pop(number, None)
+            if state is None:
+                return
+            self.turns.counts.closed += state.status in BUSY
+            if state.row is not None:
+                self._memory.evict(state)
+            del self.handles[number]
+            if state.undrained:
+                self.outbox.forget(number)
+
+    def close_all(self) -> None:
+        """Close every request; nothing can be asked any more."""
+        for number in list(self.states):
+            self.close(number)
+        self.closed = True
+        self.outbox.events.clear()
+
+    def state(self, number: int) -> RequestState:
+        """What is known of an open request."""
+        if number not in self.states:
+            self.check_open()
+            raise StateError(f"request {number} is closed; make a new one with engine.create_request()")
+        return self.states[number]
+
+    def has_turns(self) -> bool:
+        """Whether a turn is under way."""
+        return any(state.status in BUSY for state in self.states.values())
+
+    def check_open(self) -> None:
+        """Refuse to go on after the end."""
+        if self.closed:
+            raise StateError("the engine is closed; make a new one: genai_lab.Engine(model)")
+        if self.broken is not None:
+            raise StateError(
+                f"a step failed in the middle of its commit ({self.broken!r}), so what the engine knows may be wrong; "
+                "close it and make a new one"
+            ) from self.broken
+
+    # ---- inside
+
+    def _check_silent(self, state: RequestState) -> None:
+        self.check_open()
+        if state.status is not Status.IDLE or state.undrained:
+            raise StateError(
+                f"request {state.request}: its last turn is {'under way' if state.status in BUSY else 'over'} and "
+                f"{state.undrained} of its events were not taken; run the engine until the last event is taken"
+            )
+
+    def _place(self, source: RequestState, target: RequestState) -> None:
+        """A fork that can share what its origin has computed does so at once; one whose origin still reads its prompt
+        waits for that; any other reads for itself."""
+        reads = source.status in BUSY and source.turn is not None and source.turn.generated == 0
+        if reads and source.turn is not None:
+            leader = leader_of(source, self.states) or source
+            target.leader = (leader.request, source.turn.turn_id)
+            target.status = Status.WAITING
+            return
+        shared = self._memory.fork(source, target, self.step)
+        busy = Status.RUNNING if shared else Status.WAITING
+        target.status = busy if source.status in BUSY else source.status

@@ -1,0 +1,111 @@
+"""A request's place in memory: a row and blocks. Given when it is admitted, shared when it is forked, taken away when
+it ends or gives way, and given back when the step in which it gave way failed.
+
+Receives requests' states and changes `row` and `computed` of them; knows nothing of turns, policies and models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from genai_lab.engine.request import RequestState
+from genai_lab.engine.rows import RowTable
+from genai_lab.errors import CapacityError
+from genai_lab.kvcache import PagedCache, Receipt, RowStore, Shortage, Suspended
+
+
+@dataclass(slots=True)
+class Leave:
+    """A request that gives way for the length of a step; its row stays its own until the commit."""
+
+    state: RequestState
+    suspended: Suspended
+    saved: list[tuple[list[int], NDArray[Any] | None]] = field(default_factory=list)  # its blocks that others write
+
+
+class Memory:
+    """Rows and blocks of one engine.
+
+    Args:
+        cache, store, table: the blocks' books, the blocks' memory, who has which row.
+    """
+
+    def __init__(self, cache: PagedCache, store: RowStore, table: RowTable) -> None:
+        self.cache, self.store, self.table = cache, store, table
+
+    def admit(self, state: RequestState, step: int) -> Shortage | None:
+        """A row, and in it what the prefix cache has of the request's tokens, but for the last."""
+        tokens, options = state.marked_tokens()[:-1], state.options
+        allocation = self.cache.allocate(state.request, tokens, options.adapter, options.salt, step)
+        if isinstance(allocation, Shortage):
+            return allocation
+        state.row, state.computed = self.table.take(), allocation.num_cached_tokens
+        state.miss = allocation.match.miss
+        try:
+            self.store.load(state.row, allocation.loads)
+        except Exception:
+            self.evict(state)
+            raise
+        if state.turn is not None and state.turn.generated == 0:
+            state.turn.cached_prompt_tokens = max(0, state.computed - state.turn.start)
+        return None
+
+    def evict(self, state: RequestState) -> None:
+        """Take row and blocks away; full blocks stay in the prefix cache until somebody needs the room."""
+        self.cache.free(state.request)
+        self._vacate(state)
+
+    def rewind(self, state: RequestState, length: int, step: int) -> None:
+        """Keep the first `length` tokens."""
+        if state.row is not None and state.computed > length:
+            self.cache.rewind(state.request, length, step)
+            self.store.rewind(state.row, length)
+            state.computed = length
+
+    def fork(self, source: RequestState, target: RequestState, step: int) -> bool:
+        """`target` gets a row and shares all blocks of `source`; False, and nothing, when there is no room."""
+        if source.row is None or target.row is not None or self.table.free == 0 or self.cache.pool.num_free == 0:
+            return False
+        self.cache.fork(source.request, target.request, step=step)
+        target.row, target.computed = self.table.take(), source.computed
+        try:
+            self.store.copy_row(source.row, target.row, source.computed)
+        except CapacityError:  # the system has no mappings left: it reads for itself
+            self.evict(target)
+            return False
+        target.high_water = max(target.high_water, target.computed)
+        return True
+
+    # ---- for the length of a step
+
+    def send_away(self, state: RequestState, step: int) -> Leave:
+        """Others may take its blocks from now on, not its row."""
+        return Leave(state, self.cache.suspend(state.request, step))
+
+    def save_for(self, leaves: list[Leave], receipt: Receipt) -> None:
+        """Copy what a run on `receipt` would write over; due before the store learns of it."""
+        taken = {*receipt.new_blocks, *(copy.target for copy in receipt.copies)}
+        for leave in leaves:
+            blocks = sorted(taken.intersection(leave.suspended.blocks))
+            if blocks:
+                leave.saved.append((blocks, self.store.save_blocks(blocks)))
+
+    def come_back(self, leave: Leave) -> None:
+        """The step failed: row and blocks are its own again, with their content."""
+        self.cache.resume(leave.suspended)
+        for blocks, saved in reversed(leave.saved):
+            self.store.restore_blocks(blocks, saved)
+
+    def stay_away(self, leave: Leave) -> None:
+        """The step is committed: it has neither row nor blocks any more."""
+        self.cache.finish(leave.suspended)
+        self._vacate(leave.state)
+
+    def _vacate(self, state: RequestState) -> None:
+        if state.row is not None:
+            self.store.clear(state.row)
+            self.table.give_back(state.row)
+        state.row, state.computed = None, 0

@@ -1,0 +1,82 @@
+"""The model runs of a step: which rows are decoded together, which prompts are read in chunks.
+
+Receives works with rows and tokens, leaves logits in them. It keeps the numbers right: where this processor gives a row
+other bits in a batch than alone, rows run one by one (`exact`), or never alone, so that an answer does not depend on
+who else is answered at the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.engine.plan import Verdict
+from genai_lab.engine.rows import decode_ranges, with_company
+from genai_lab.engine.work import Work
+from genai_lab.kvcache import RowStore
+from genai_lab.models.exactness import BatchFacts, batch_facts, known_facts
+from genai_lab.models.rows import RowsExecutor
+
+Held = Mapping[int, int]  # row -> tokens in it, for every row that a request holds
+
+
+class RowRuns:
+    """Runs works on one model and one slab.
+
+    Args:
+        executor, store: the model's rows and their memory.
+        exact: every row gets the bits that it gets alone, whatever that costs.
+    """
+
+    def __init__(self, executor: RowsExecutor, store: RowStore, exact: bool) -> None:
+        self.executor, self.store, self.exact = executor, store, exact
+
+    def facts(self) -> BatchFacts:
+        """What holds of batches on this processor; measured at the first call."""
+        return batch_facts(self.executor.model, self.executor.rows)
+
+    def known_words(self) -> str:
+        """What holds of batches, if somebody measured it."""
+        facts = known_facts(self.executor.model, self.executor.rows)
+        return "" if facts is None else f" ({facts.in_words()})"
+
+    def run(self, works: Sequence[Work], held: Held) -> None:
+        """The decode runs, then the chunk runs."""
+        decodes = {work.row: work for work in works if work.decision.verdict is Verdict.DECODE}
+        for first, last in self._ranges(decodes, held):
+            self._run_decode(first, last, decodes, held)
+        for work in works:
+            if work.decision.verdict is Verdict.PREFILL:
+                self._run_chunk(work)
+
+    def _ranges(self, rows: Mapping[int, Work], held: Held) -> list[tuple[int, int]]:
+        """[first, last] of each decode run."""
+        ranges = decode_ranges(rows)
+        if self.exact and len(rows) > 1 and not self.facts().is_exact:
+            return [(row, row) for row in sorted(rows)]
+        lonely = self.executor.rows > 1 and any(first == last for first, last in ranges)
+        if lonely and not self.exact and not self.facts().is_exact:
+            return [with_company(*both, self.executor.rows, held) for both in ranges]
+        return ranges
+
+    def _run_decode(self, first: int, last: int, works: Mapping[int, Work], held: Held) -> None:
+        tokens: NDArray[np.int32] = np.zeros(last - first + 1, np.int32)
+        cached: NDArray[np.int64] = np.zeros(last - first + 1, np.int64)
+        for place, row in enumerate(range(first, last + 1)):
+            work = works.get(row)
+            if work is None:  # carried along: it computes a token that nobody reads
+                cached[place] = self.store.idle_position(row, held.get(row, 0))
+            else:
+                cached[place], tokens[place] = work.start, work.state.sequence.tokens[work.start]
+        logits = self.executor.decode(first, tokens, cached)
+        for place, row in enumerate(range(first, last + 1)):
+            work = works.get(row)
+            if work is not None and work.is_last:
+                work.logits = logits[place]
+
+    def _run_chunk(self, work: Work) -> None:
+        tokens = work.state.sequence.tokens[work.start : work.stop]
+        logits = self.executor.chunk(work.row, tokens, work.start)
+        work.logits = logits if work.is_last else None

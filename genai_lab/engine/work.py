@@ -1,0 +1,60 @@
+"""What a step does for one request, and a step before its commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.engine.memory import Leave
+from genai_lab.engine.plan import Decision
+from genai_lab.engine.request import RequestState
+from genai_lab.kvcache import Receipt
+from genai_lab.sampling import Choice
+from genai_lab.tracing import Change, Masking
+
+
+@dataclass(slots=True)
+class Work:
+    """One scheduled request: what it computes, on which blocks, and what came out."""
+
+    state: RequestState
+    decision: Decision
+    receipt: Receipt | None  # None: it shares what another read
+    start: int  # tokens in its row before
+    admitted: bool  # in this step
+    stream_state: Any = None  # of its random numbers, before this step
+    logits: NDArray[np.float32] | None = None  # of its last known token; None while its prompt is not read to the end
+    choice: Choice | None = None
+    changes: tuple[Change | Masking, ...] = ()
+    error: Exception | None = None  # its own: a processor that failed
+    started_ns: int = 0
+
+    @property
+    def row(self) -> int:
+        """Its row."""
+        if self.state.row is None:
+            raise AssertionError("a scheduled request holds a row")
+        return self.state.row
+
+    @property
+    def stop(self) -> int:
+        """Tokens in its row afterwards."""
+        return self.start + self.decision.num_tokens
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this run reads its last known token, so that the next can be chosen."""
+        return self.stop == len(self.state.sequence)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A step before its commit."""
+
+    works: list[Work] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)  # one per request the policy saw
+    leaves: list[Leave] = field(default_factory=list)  # who gives way
+    run_ns: int = 0  # inside the model

@@ -1,0 +1,93 @@
+"""Whether decoding several rows together gives each row the bits that it gets alone: measured, not assumed.
+
+It depends on the processor, the quantisation and the kernels. On a processor with VNNI instructions 4-bit weights in
+blocks of 32 are exact; with AVX2 only, one row takes another code path than two or more. Receives a model, runs a few
+decodes on random keys and values, and remembers the answer for as long as the model lives.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.models.model import Model
+from genai_lab.models.rows import RowsExecutor
+
+CONTEXT = 6  # tokens in a probed row; rows differ in length
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What holds of decodes of 1 to `rows` rows on this processor."""
+
+    rows: int
+    is_exact: bool  # a row in a batch gets bit by bit what it gets alone
+    is_invariant: bool  # with at least one neighbour, it does not matter how many there are, which, or where it stands
+
+    def in_words(self) -> str:
+        """One sentence."""
+        if self.is_exact:
+            return "a row in a batch gets the same bits as alone"
+        if self.is_invariant:
+            return "a row in a batch gets other bits than alone, but the same in every batch of two or more"
+        return "a row's bits depend on the batch around it"
+
+
+_known: weakref.WeakKeyDictionary[Model, dict[int, BatchFacts]] = weakref.WeakKeyDictionary()
+
+
+def batch_facts(model: Model, rows: int) -> BatchFacts:
+    """The facts for batches of up to `rows` rows; the first call for a model runs three decodes.
+
+    Args:
+        model: a loaded decoder-only model.
+        rows: the largest batch, at least 1.
+    """
+    known = _known.setdefault(model, {})
+    if rows not in known:
+        known[rows] = _measured(model, rows)
+    return known[rows]
+
+
+def known_facts(model: Model, rows: int) -> BatchFacts | None:
+    """The facts if they were measured."""
+    return _known.get(model, {}).get(rows)
+
+
+def _measured(model: Model, rows: int) -> BatchFacts:
+    if rows == 1:
+        return BatchFacts(1, is_exact=True, is_invariant=True)
+    probe = _Probe(model, rows)
+    first = 1 if rows > 2 else 0  # so that the pair stands at other places than in the whole
+    alone, pair, whole = probe.logits(first, 1), probe.logits(first, 2), probe.logits(0, rows)
+    return BatchFacts(
+        rows,
+        is_exact=_same(alone, pair[:1]) and _same(pair, whole[first : first + 2]),
+        is_invariant=_same(pair, whole[first : first + 2]),
+    )
+
+
+class _Probe:
+    """Rows of random keys and values, decoded again and again from the same state."""
+
+    def __init__(self, model: Model, rows: int) -> None:
+        layout, random = model.kv_layout, np.random.default_rng(0)
+        shape = (layout.num_layers, 2, *layout.row_shape(rows, CONTEXT + 2))
+        self._state = random.standard_normal(shape).astype(layout.numpy_dtype)
+        self._executor = RowsExecutor(model, np.empty_like(self._state))
+        self._tokens = random.integers(0, model.vocab_size, rows).astype(np.int32)
+        self._cached = CONTEXT - np.arange(rows) % 3
+
+    def logits(self, first: int, count: int) -> NDArray[np.float32]:
+        """[count, V] of the rows from `first` on."""
+        self._executor.slab[...] = self._state
+        rows = slice(first, first + count)
+        return self._executor.decode(first, self._tokens[rows], self._cached[rows]).copy()
+
+
+def _same(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
+    """Bit by bit."""
+    return first.tobytes() == second.tobytes()
