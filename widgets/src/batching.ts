@@ -62,6 +62,7 @@ export const makeBatching: MakeView = ({ store, root }) => {
   };
   const jump = (kind: Event, back: boolean): void => {
     jumped = kind;
+    hover = NOWHERE;
     const { step, lane = -1 } = at();
     const found = lanes.next(kind, { step, lane }, back);
     if (found) pick(found.step, found.lane);
@@ -140,6 +141,7 @@ export const makeBatching: MakeView = ({ store, root }) => {
   const onKey = (e: KeyboardEvent): void => {
     const action = e.ctrlKey || e.metaKey || e.altKey ? undefined : KEYS[`${e.shiftKey ? "+" : ""}${e.key}`];
     if (!action) return;
+    hover = NOWHERE;
     move(action);
     e.preventDefault();
     e.stopPropagation();

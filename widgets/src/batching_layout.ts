@@ -92,7 +92,7 @@ export function frameOf(width: number, lanes: Lanes, { from, to }: Range, scroll
   const magnify = lanes.answers > 0 && lanes.answers * 3 <= lanes.budget;
   const answers = magnify ? { y: axis + gap - 4, h: 32, most: lanes.answers } : null;
   if (answers) axis = answers.y + answers.h;
-  const left = wide ? 176 : 44;
+  const left = wide ? 196 : 44;
   // few steps do not fill the whole width
   const step = Math.min(WIDEST_STEP, (width - left - 14) / (to - from));
   return { from, to, wide, width, left, row, all: n * row, seen, scroll, work, answers, axis, height: axis + 20, step };

@@ -119,8 +119,13 @@ export function paintLines(
     const { fill, edge, letter } = hueOf(ink, request);
     const name = letters(request);
     const w = name.length > 1 ? 24 : 18;
-    rect(g, fill, 2, y + 2, w, l.row - 4);
-    outline(g, edge, 2, y + 2, w, l.row - 4);
+    g.fillStyle = fill;
+    g.strokeStyle = edge;
+    g.lineWidth = 1;
+    g.beginPath();
+    g.roundRect(2.5, y + 2.5, w - 1, l.row - 5, 3);
+    g.fill();
+    g.stroke();
     font(g, ink, 11, 650);
     write(name, 2 + (w - measure(name)) / 2, y + l.row / 2 + 4, letter);
     if (!l.wide) return;
@@ -165,18 +170,19 @@ export function paintLines(
 
 /** The playhead, the ring around the picked cell, and a hairline around the one under the pointer. */
 export function paintPointers(g: Brush, l: Layout, at: Spot & { step: number }, hover: Spot, ink: EngineInk): void {
-  const half = Math.max(l.step / 2, l.row / 2 - 2) + 1;
-  /** Left and top of a cell; nothing while its line is not on screen. */
-  const cell = ({ step, lane }: Spot): [number, number] | undefined => {
+  /** Around a cell, or around the sign that stands for it; nothing while its line is not on screen. */
+  const around = ({ step, lane }: Spot): [number, number, number, number] | undefined => {
     const y = lane === undefined ? -1 : yOf(l, lane);
-    const shown = step !== undefined && y > TOP - l.row / 2 && y < TOP + l.seen - l.row / 2;
-    return shown ? [xOf(l, step + 0.5) - half, y + 1] : undefined;
+    if (step === undefined || y <= TOP - l.row / 2 || y >= TOP + l.seen - l.row / 2) return undefined;
+    const sign = l.boxes.findLast((b) => b.lane === lane && b.step === step && b.w === 16);
+    const half = Math.max(l.step / 2, sign ? 8 : 4) + 1;
+    return [xOf(l, step + 0.5) - half, y + 1, 2 * half, l.row - 2];
   };
-  const over = cell(hover);
-  if (over) outline(g, ink.tones.edge, ...over, 2 * half, l.row - 2);
+  const over = around(hover);
+  if (over) outline(g, ink.tones.edge, ...over);
   const x = xOf(l, at.step + 0.5);
   if (x < l.left || x > l.width) return;
-  const ring = cell(at);
+  const ring = around(at);
   g.strokeStyle = ink.tones.mark;
   g.fillStyle = ink.tones.mark;
   g.lineWidth = 1.5;
@@ -188,5 +194,5 @@ export function paintPointers(g: Brush, l: Layout, at: Spot & { step: number }, 
   g.lineTo(x, 8);
   g.fill();
   g.lineWidth = 2;
-  if (ring) g.strokeRect(...ring, 2 * half, l.row - 2);
+  if (ring) g.strokeRect(...ring);
 }
