@@ -16,6 +16,7 @@ from genai_lab.kvcache.misses import Miss
 from genai_lab.tracing.engine_facts import AdmissionFact, Operands, PoolEvent, PoolFact
 
 Tables = Mapping[int, tuple[int, ...]]
+_TOKENS = ("token ", "tokens ")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
@@ -98,13 +99,18 @@ def admission_fact(request: int, cached_tokens: int, miss: Miss | None) -> Admis
 def templated(sentence: str) -> tuple[str, Operands]:
     """A sentence with its whole numbers taken out, so that equal sentences are kept once.
 
+    Numbers of requests and of tokens are named so, for readers that call those otherwise.
+
     >>> templated("block 3 (from token 48): request 7 has it")
-    ('block {n1} (from token {n2}): request {n3} has it', (('n1', 3), ('n2', 48), ('n3', 7)))
+    ('block {n1} (from token {token2}): request {request3} has it', (('n1', 3), ('token2', 48), ('request3', 7)))
     """
     operands: list[tuple[str, int]] = []
 
     def take(found: re.Match[str]) -> str:
-        operands.append((f"n{len(operands) + 1}", int(found[0])))
+        before = sentence[: found.start()]
+        goes_on = before.endswith(" to ") and bool(operands) and operands[-1][0].startswith("token")
+        kind = "request" if before.endswith("request ") else "token" if before.endswith(_TOKENS) or goes_on else "n"
+        operands.append((f"{kind}{len(operands) + 1}", int(found[0])))
         return "{" + operands[-1][0] + "}"
 
     return _NUMBER.sub(take, sentence.replace("{", "{{").replace("}", "}}")), tuple(operands)

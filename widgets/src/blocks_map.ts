@@ -240,7 +240,9 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
     g.clearRect(0, 0, s.width, s.height + 4);
     const now = active();
     const edge = hueOf(colours, request).edge;
-    for (const wire of s.wires) paintWire(g, edge, 1, wire, strip.bottom + 6, s.lanes);
+    stretchesOf(table).forEach(({ from, to }, i) => {
+      if (s.wires[i]) paintWire(g, edge, 1, s.wires[i], strip.bottom + (to - from > 1 ? 6 : 0), s.lanes);
+    });
     for (const ring of ringsOf(grid, table)) paintRing(g, colours.tones.mark, ring, small ? 1 : 1.5, small ? 0.5 : 2);
     const place = now === null ? -1 : table.indexOf(now);
     if (place >= 0 && now !== null) {
@@ -280,7 +282,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
       ["shared, × holders", { count: 2 }],
       ["free but kept", { state: "cached" }],
       ["free", { state: "free" }],
-      ["just evicted for it", { evicted: true }],
+      ["evicted just now", { evicted: true }],
     ];
     if (legend.children.length !== kinds.length)
       refill(
@@ -288,9 +290,9 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
         ...kinds.map(([words]) => h("span", {}, h("canvas", { width: 1, height: 1, "aria-hidden": true }), words)),
       );
     kinds.forEach(([, more], i) => {
-      const g = sized(legend.children[i].querySelector("canvas") as HTMLCanvasElement, 26, 16);
-      g?.clearRect(0, 0, 26, 16);
-      if (g) paintCell(g, colours, "medium", { x: 0, y: 0 }, 26, 16, { ...plain, ...more });
+      const g = sized(legend.children[i].querySelector("canvas") as HTMLCanvasElement, 30, 20);
+      g?.clearRect(0, 0, 30, 20);
+      if (g) paintCell(g, colours, "large", { x: 0, y: 0 }, 30, 20, { ...plain, ...more });
     });
   };
 

@@ -142,7 +142,8 @@ export interface Wire {
   lane: number;
 }
 
-/** Wires that go right are laid the later the higher, those that go left the other way round: so they cross least. */
+/** Wires that go right are laid the later the higher, those that go left the other way round, so that they cross least;
+ * no two share a stretch of a lane. */
 export function wiresOf(pairs: readonly { from: number; block: number }[], grid: Grid): Wire[] {
   const wires = pairs.map(({ from, block }): Wire => {
     const { x, y } = spotOf(grid, block);
@@ -151,9 +152,13 @@ export function wiresOf(pairs: readonly { from: number; block: number }[], grid:
   });
   const right = wires.filter((w) => w.to.x >= w.from).sort((a, b) => b.from - a.from);
   const left = wires.filter((w) => w.to.x < w.from).sort((a, b) => a.from - b.from);
-  for (const group of [right, left])
-    group.forEach((wire, lane) => {
-      wire.lane = lane;
-    });
+  const laid: Wire[] = [];
+  const ends = (w: Wire) => [Math.min(w.from, w.to.x) - 6, Math.max(w.from, w.to.x) + 6];
+  for (const wire of [...right, ...left]) {
+    const [a, b] = ends(wire);
+    const taken = new Set(laid.filter((w) => ends(w)[0] < b && ends(w)[1] > a).map((w) => w.lane));
+    while (taken.has(wire.lane)) wire.lane++;
+    laid.push(wire);
+  }
   return wires;
 }

@@ -95,14 +95,21 @@ function originOf(store: Store, step: number, block: Block, request: number, pla
   const admission = engine.admission(request, step);
   const found = admission && admission.step === since && (place + 1) * engine.blockSize <= admission.cachedTokens;
   const tokens = tokenRange(place * engine.blockSize, engine.blockSize);
+  const twin = found ? undefined : block.holders.find((r) => r !== request && heldBefore(store, r, step, place, since));
   const first = found
     ? `Found in the cache when ${name} was admitted in step ${stepName(store, since)}: ${tokens} were taken over, not computed again.`
-    : `Taken by ${name} in step ${stepName(store, since)} for ${tokens} of its text.`;
+    : twin === undefined
+      ? `Taken by ${name} in step ${stepName(store, since)} for ${tokens} of its text.`
+      : `${name} and ${letters(twin)} computed the same ${tokens} side by side; since step ${stepName(store, since)} both use this one.`;
   const lost = engine.events(since).find((e) => e.block === block.block && e.event === "evicted");
-  const before = !found && lost ? ` ${lostWords(store, lost.owner, lost.start, lost)}` : "";
+  const before = !found && twin === undefined && lost ? ` ${lostWords(store, lost.owner, lost.start, lost)}` : "";
   const hits = block.hits > 0 && !found ? ` Since then ${plural(block.hits, "request")} took it over.` : "";
   return first + before + hits;
 }
+
+/** Whether another holder got the same place not later, so that this one joined it. */
+const heldBefore = (store: Store, request: number, step: number, place: number, since: number): boolean =>
+  (store.engine.since(request, step, place) ?? step) <= since;
 
 /** Why earlier content had to go. */
 function lostWords(
@@ -145,5 +152,5 @@ export function admissionWords(store: Store, request: number, step: number): str
   const what = blocks
     ? `${plural(blocks, "block")} found in the cache, ${plural(found.cachedTokens, "token")} not computed again`
     : "nothing found in the cache";
-  return `Admitted in step ${stepName(store, found.step)}: ${what}${found.why ? `. Then ${found.why}` : ""}.`;
+  return `${letters(request)} was admitted in step ${stepName(store, found.step)}: ${what}${found.why ? `. Why not more: ${found.why}` : ""}.`;
 }

@@ -7,6 +7,7 @@
 import type { Chunk } from "./chunk";
 import { BlockTable, Groups } from "./engine_index";
 import { type Block, BlockStory, type Holder, Pool, type PoolEvent, type PoolEventName } from "./engine_pool";
+import { count } from "./format";
 import { Table } from "./table";
 import type { Header, TurnInfo } from "./types";
 
@@ -67,15 +68,17 @@ export interface Admission {
 
 /** A sentence's numbers by name; those that name a request can be written otherwise. */
 export type Operands = readonly (readonly [string, number])[];
-const REQUESTS = new Set(["head", "winner", "request", "by", "owner"]);
+const REQUESTS = /^(head|winner|by|owner|request\d*)$/;
+/** Places in a text, which people count from 1. */
+const PLACES = /^token\d*$/;
 
 /** Put numbers into a sentence by plain replacement: a text from elsewhere is never a format. */
-export function fill(template: string, operands: Operands, name: (request: number) => string): string {
+export function fill(template: string, operands: Operands): string {
   let text = template;
-  for (const [key, value] of operands)
-    text = text
-      .split(`{${key}}`)
-      .join(REQUESTS.has(key) ? name(value) : value.toLocaleString("en").replace(/,/g, "\u202f"));
+  for (const [key, value] of operands) {
+    const words = REQUESTS.test(key) ? letters(value) : count(PLACES.test(key) ? value + 1 : value);
+    text = text.split(`{${key}}`).join(words);
+  }
   return text.replaceAll("{{", "{").replaceAll("}}", "}");
 }
 
@@ -122,7 +125,7 @@ export class Decision {
   }
 
   get why(): string {
-    return fill(this.data.word(this.get("template")), this.operands, letters);
+    return fill(this.data.word(this.get("template")), this.operands);
   }
 }
 
@@ -303,7 +306,7 @@ export class EngineData {
       return {
         request: get("request"),
         cachedTokens: get("cached_tokens"),
-        why: fill(this.word(get("template")), operands, letters),
+        why: fill(this.word(get("template")), operands),
       };
     });
   }

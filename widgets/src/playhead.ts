@@ -148,11 +148,12 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
   const follow = h("button", { class: "gl-btn", type: "button", onclick: () => store.pick({ step: -1 }) }, "Follow");
   const play = h(
     "div",
-    { class: "gl-play gl-play5" },
+    { class: "gl-play" },
     button("One step back ( , )", "◂", () => head.move(-1)),
     playButton,
     button("One step on ( . )", "▸", () => head.move(1)),
     slider,
+    where,
     follow,
   );
   const requests = h("div", { class: "gl-runs", role: "radiogroup", "aria-label": "Request" });
@@ -161,7 +162,6 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
     "div",
     { class: "gl-bar gl-playhead", role: "group", "aria-label": "Step and request" },
     play,
-    where,
     requests,
     jumps,
     trail,
@@ -244,7 +244,7 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
     slider.style.setProperty("--f", `${last > 0 ? (at.step / last) * 100 : 100}%`);
     const [number, first, final] = [at.step, 0, last].map((i) => count(engine.stepAt(i).step));
     flag(slider, "aria-valuetext", `step ${number} of ${first} to ${final}`);
-    refill(where, "step ", h("b", {}, number), ` of ${first} to ${final}`);
+    refill(where, "step ", h("b", {}, number), engine.stepAt(0).step ? ` of ${first} to ${final}` : ` of ${final}`);
     const name = head.playing ? "Pause (space)" : "Play (space)";
     flag(playButton, "aria-label", name);
     flag(playButton, "title", name);
