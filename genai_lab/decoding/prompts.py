@@ -19,13 +19,13 @@ def padded_rows(tokens: ArrayLike | Tensor, rows: int, vocab_size: int) -> NDArr
     array = tokens.as_numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
     if array.ndim == 2 and array.shape[0] != rows:
         raise ArgumentError(
-            f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] is allowed: one row per prompt, "
-            "padded to one length (tokenizer.encode_batch does so)"
+            f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] is allowed: one row "
+            "per prompt, padded to one length (tokenizer.encode_batch does so)"
         )
     if array.ndim > 2 or array.size % rows:
         raise ArgumentError(
-            f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] or {rows} x n numbers in a row "
-            "are allowed"
+            f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] or {rows} x n numbers in "
+            "a row are allowed"
         )
     return token_array(array.reshape(-1), vocab_size).reshape(rows, -1)
 

@@ -6,27 +6,49 @@ the same generator independently: a tracer that never saw it gets a run that sta
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.decoding import Place
+from genai_lab.config import SearchOptions
+from genai_lab.decoding import Hooks, Place, Sequence
+from genai_lab.models import Model
+from genai_lab.sampling import EffectiveMode
 from genai_lab.tracing import NULL, Tracer
 from genai_lab.types import FinishReason
 
-if TYPE_CHECKING:
-    from genai_lab.generation.generator import Generator
-
-_FINISH = {FinishReason.EOS: "eos", FinishReason.MAX_SESSION_TOKENS: "length", FinishReason.CANCELLED: "stopped"}
+_FINISH = {
+    FinishReason.EOS: "eos",
+    FinishReason.MAX_SESSION_TOKENS: "length",
+    FinishReason.CANCELLED: "stopped",
+    FinishReason.STOPPING_CRITERION: "criterion",
+}
 
 
 class RunLog:
-    """The generator's place in the trace that watches it."""
+    """One sequence's place in the trace that watches it.
 
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
+    Args:
+        model, options, mode, hooks: what the trace is told about the answer.
+        sequence: the tokens that the answer is part of.
+        source: whoever can continue the answer, held weakly; None: nobody.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        options: SearchOptions,
+        mode: EffectiveMode,
+        sequence: Sequence,
+        source: object = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self._hooks = hooks or Hooks()
+        self._model, self._options, self._mode, self._sequence = model, options, mode, sequence
+        self._source = None if source is None else weakref.ref(source)
         self._tracer: Tracer = NULL
         self._run: int | None = None  # None: the next event opens one
         self._start = 0  # length of the sequence when the run's answer began
@@ -42,17 +64,17 @@ class RunLog:
             self._close("appended")
             forced = int(tokens[0]) if self._origin is not None and tokens.size == 1 else None
             self._open(tracer, cached, forced)
-            self._start = len(self._generator._sequence) - self._index
+            self._start = len(self._sequence) - self._index
         if self._index == 0:
-            self._start = len(self._generator._sequence)
+            self._start = len(self._sequence)
         return self._place(tracer)
 
-    def place(self, tracer: Tracer) -> Place:
-        """Where the next token's stages belong."""
+    def place(self, tracer: Tracer, cached: int) -> Place:
+        """Where the next token's stages belong; `cached` tokens are in the cache."""
         self._follow(tracer)
         if tracer.enabled and self._run is None:
-            self._open(tracer, self._generator._cached, None)
-            self._start = len(self._generator._sequence)
+            self._open(tracer, cached, None)
+            self._start = len(self._sequence)
         return self._place(tracer)
 
     def generated(self, tracer: Tracer, finish: FinishReason | None) -> None:
@@ -61,10 +83,14 @@ class RunLog:
         if finish is not None:
             self._close(_FINISH.get(finish, "stopped"))
 
+    def finished(self, finish: FinishReason) -> None:
+        """The answer is over without another choice."""
+        self._close(_FINISH.get(finish, "stopped"))
+
     def rewound(self, length: int, tracer: Tracer) -> None:
         """The sequence is cut to `length`; what follows is a branch when the cut lies inside the answer."""
         self._follow(tracer)
-        if length == len(self._generator._sequence):
+        if length == len(self._sequence):
             return  # nothing is cut: the answer goes on
         inside = self._run is not None and self._start <= length
         self._origin = (self._run, length - self._start) if inside and self._run is not None else None
@@ -91,11 +117,11 @@ class RunLog:
         return Place(tracer, self._run or 0, self._index)
 
     def _open(self, tracer: Tracer, cached: int, forced: int | None) -> None:
-        generator, model = self._generator, self._generator.model
+        model, mode = self._model, self._mode
         parent, fork = self._origin if self._origin is not None else (None, None)
-        mode = generator.effective_mode
-        settings: dict[str, Any] = asdict(generator.options) | {"mode": mode.mode.value, "mode_reason": mode.reason}
-        tokens = generator._sequence.tokens
+        settings: dict[str, Any] = asdict(self._options) | {"mode": mode.mode.value, "mode_reason": mode.reason}
+        settings |= self._hooks.describe()
+        tokens = self._sequence.tokens
         self._run = tracer.open_run(
             prompt=tokens if forced is None else tokens[:-1],
             settings=settings,
@@ -105,7 +131,7 @@ class RunLog:
             fork=fork,
             forced=forced,
             cached_tokens=cached,
-            source=generator,
+            source=None if self._source is None else self._source(),
         )
         self._index, self._origin = (0 if forced is None else 1), None  # a forced token is the answer's first
 

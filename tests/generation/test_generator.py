@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import genai_lab as og
+from genai_lab.decoding.reading import chunk_stops
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
-from genai_lab.generation.generator import chunk_stops
 
 PROMPT = [1, 20, 30, 40, 50]
 
@@ -211,8 +211,6 @@ def test_calls_in_the_wrong_order_are_told_what_to_do(model: og.Model) -> None:
         empty.get_sequence(1)
     with pytest.raises(ArgumentTypeError, match="Model and GeneratorParams"):
         og.Generator(model, {})  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="one sequence at a time"):
-        generator(model, num_beams=2)
 
 
 def test_closed_things_say_so(model: og.Model, tiny_folder: Path) -> None:
