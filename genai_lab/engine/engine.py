@@ -286,7 +286,7 @@ class Engine(EngineFace):
                 state.times.first_token = state.times.first_token or now
                 if state.turn is not None:
                     self._log.token(work, state.turn, now)
-                self._turns.take_token(state, work.choice.token)
+                self._turns.take_token(state, work.choice)
             self._log.turn(state)
 
     def _evict_idle(self) -> bool:

@@ -57,6 +57,7 @@ class EngineEvent:
     error_code: EngineErrorCode = EngineErrorCode.NONE
     matched_stop_string_index: int | None = None
     usage: TurnUsage = field(default_factory=TurnUsage)
+    stop_reason: str | None = None  # ours: what a stopping criterion said, with STOPPING_CRITERION
 
 
 class EngineEventBuffer:

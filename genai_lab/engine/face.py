@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -44,7 +44,8 @@ class EngineFace:
             prompts: each is text, a list of messages, or token ids [n].
             options: `request_options=RequestOptions`, and those of a turn by name: max_generated_tokens,
                 min_generated_tokens, do_sample, temperature, top_k, top_p, min_p, repetition_penalty,
-                no_repeat_ngram_size, seed, stop_strings.
+                no_repeat_ngram_size, seed, stop_strings, guidance=(type, data), sampler=fn, logits_processors=[fn],
+                stopping_criteria=[fn].
 
         Returns:
             Text for prompts of text or messages, token ids for token ids.
@@ -235,6 +236,30 @@ def _encoded(engine: Engine, prompt: Prompt) -> tuple[NDArray[Any], bool]:
 _SETTERS = {name.removeprefix("set_"): name for name in dir(TurnOptions) if name.startswith("set_")}
 
 
+def _set_guidance(turn: TurnOptions, value: Any) -> None:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ArgumentTypeError(f"guidance is {value!r:.60}; a pair is allowed, such as ('regex', 'yes|no')")
+    turn.set_guidance(*value)
+
+
+def _add_each(add: Callable[[TurnOptions, Any], Any], name: str) -> Callable[[TurnOptions, Any], None]:
+    def add_all(turn: TurnOptions, functions: Any) -> None:
+        if not isinstance(functions, tuple | list):
+            raise ArgumentTypeError(f"{name} is {type(functions).__name__}; a list of callables is allowed")
+        for function in functions:
+            add(turn, function)
+
+    return add_all
+
+
+_OWN: dict[str, Callable[[TurnOptions, Any], None]] = {
+    "guidance": _set_guidance,
+    "logits_processors": _add_each(TurnOptions.add_logits_processor, "logits_processors"),
+    "stopping_criteria": _add_each(TurnOptions.add_stopping_criterion, "stopping_criteria"),
+}
+"""Options of a turn that no setter takes as one value."""
+
+
 def _options(given: Mapping[str, Any]) -> tuple[RequestOptions | None, TurnOptions]:
     """Options by name as the two objects that requests take."""
     turn, request = TurnOptions(), None
@@ -243,9 +268,11 @@ def _options(given: Mapping[str, Any]) -> tuple[RequestOptions | None, TurnOptio
             if not isinstance(value, RequestOptions):
                 raise ArgumentTypeError(f"request_options is {type(value).__name__}; a RequestOptions is allowed")
             request = value
+        elif name in _OWN:
+            _OWN[name](turn, value)
         elif name not in _SETTERS:
-            near = difflib.get_close_matches(name, _SETTERS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"allowed are {', '.join(sorted(_SETTERS))}"
+            near = difflib.get_close_matches(name, [*_SETTERS, *_OWN], 1)
+            hint = f"did you mean {near[0]}?" if near else f"allowed are {', '.join(sorted({*_SETTERS, *_OWN}))}"
             raise ArgumentError(f"{name} is not an option of a turn; {hint}")
         else:
             getattr(turn, _SETTERS[name])(value)

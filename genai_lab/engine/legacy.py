@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
+from genai_lab.decoding import Hooks
 from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
@@ -41,6 +42,8 @@ class SearchParams(Protocol):
     def model(self) -> Model: ...
     @property
     def options(self) -> SearchOptions: ...
+    @property
+    def hooks(self) -> Hooks: ...
 
 
 @dataclass(slots=True)
@@ -204,7 +207,7 @@ class OldRequests:
     def _begin(self, engine: Engine, request: Request, old: OldTurns, tokens: NDArray[np.int32]) -> None:
         # the sink holds no request: the engine's state must not keep its own handle alive
         engine._conversations.state(request.number).sink = _Unseen(old, self._ready, request.number)
-        request.begin_turn(tokens, _OldTurnOptions(old.params.options, first=old.book is None))
+        request.begin_turn(tokens, _OldTurnOptions(old.params.options, old.params.hooks, first=old.book is None))
 
 
 class _Unseen:
@@ -226,13 +229,13 @@ class _Unseen:
 class _OldTurnOptions(TurnOptions):
     """A GeneratorParams' options as a turn's."""
 
-    def __init__(self, search: SearchOptions, *, first: bool) -> None:
-        super().__init__()
+    def __init__(self, search: SearchOptions, hooks: Hooks, *, first: bool) -> None:
+        super().__init__(hooks=hooks)
         self._search, self._first = search, first
 
     def settings(self, defaults: SearchOptions) -> TurnSettings:
         seed = self._search.random_seed
-        return TurnSettings(self._search, seed=seed if self._first and seed >= 0 else None)
+        return TurnSettings(self._search, seed=seed if self._first and seed >= 0 else None, hooks=self.hooks)
 
 
 def _error_of(event: EngineEvent, cause: BaseException | None, number: int) -> Exception | None:

@@ -23,6 +23,7 @@ _FINISH = {
     FinishReason.MAX_SESSION_TOKENS: "length",
     FinishReason.CANCELLED: "stopped",
     FinishReason.FAILED: "failed",
+    FinishReason.STOPPING_CRITERION: "criterion",
 }
 
 
@@ -150,6 +151,7 @@ class EngineLog:
             chooser = turn.chooser
             settings: dict[str, Any] = asdict(turn.settings.search)
             settings |= {"mode": chooser.mode.value, "mode_reason": "", "request": state.request}
+            settings |= turn.settings.hooks.describe()
             run = self._tracer.open_run(
                 prompt=state.sequence.tokens,
                 settings=settings,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from genai_lab.config import SearchOptions
+from genai_lab.decoding import Hooks, HookSetters
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 
 MAX_STOP_STRINGS = 64
@@ -37,18 +38,30 @@ class TurnSettings:
     min_generated_tokens: int = 0
     stop_strings: tuple[str, ...] = ()
     seed: int | None = None
+    hooks: Hooks = field(default_factory=Hooks)  # a grammar, and a person's own parts of the step
 
 
 @dataclass(slots=True)
-class TurnOptions:
+class TurnOptions(HookSetters):
     """Options of one turn (og class TurnOptions). What is not set is the model folder's."""
 
     request: Any = None  # og's constructor names the request; nothing of it is needed
     _given: dict[str, Any] = field(default_factory=dict)
+    hooks: Hooks = field(default_factory=Hooks)
 
     def reset(self) -> None:
         """Unset every option."""
         self._given.clear()
+        self.hooks = Hooks()
+
+    def set_guidance(self, type: str, data: str) -> None:
+        """Let this turn's answer be only what a grammar allows; see `GeneratorParams.set_guidance`. The next turn has
+        none unless it is set again. `begin_turn` raises GrammarError for a wrong grammar."""
+        self._guide_by(type, data)
+
+    def clear_guidance(self) -> None:
+        """No grammar."""
+        self._guide_by("", "")
 
     def set_do_sample(self, do_sample: bool) -> None:
         """True draws; False takes the highest logit."""
@@ -113,7 +126,7 @@ class TurnOptions:
         own = {"max_generated_tokens", "min_generated_tokens", "stop_strings", "seed"}
         search = defaults.with_options(**{k: v for k, v in self._given.items() if k not in own})
         self._check_sampling(search)
-        settings = TurnSettings(search)
+        settings = TurnSettings(search, hooks=self.hooks)
         return replace(settings, **{k: v for k, v in self._given.items() if k in own})
 
     def _check_sampling(self, search: SearchOptions) -> None:

@@ -31,7 +31,8 @@ class Outbox:
         """Something happened to a request's turn."""
         if state.turn is None:
             return
-        event = EngineEvent(flags, None, state.turn.turn_id, token, finish, error, stop, state.turn.usage)
+        turn = state.turn
+        event = EngineEvent(flags, None, turn.turn_id, token, finish, error, stop, turn.usage, turn.stop_reason)
         if state.sink is not None:
             state.sink.receive(event, state.failure)
             return

@@ -42,6 +42,7 @@ class Turn:
     text: str = ""  # of the answer, kept only as far as stop strings can match
     stream: TokenizerStream | None = None
     finish: FinishReason | None = None
+    stop_reason: str | None = None  # what a person's stopping rule said
 
     @property
     def usage(self) -> TurnUsage:

@@ -18,7 +18,6 @@ from genai_lab.engine.request import RequestState, Turn
 from genai_lab.engine.runs import Held, RowRuns
 from genai_lab.engine.work import Outcome, Work
 from genai_lab.kvcache import Shortage
-from genai_lab.sampling import SamplingMode
 
 PlaceOf = Callable[[RequestState, Turn], Place]
 
@@ -150,7 +149,7 @@ def choose_for(work: Work, place_of: PlaceOf) -> None:
     turn = work.state.turn
     if work.logits is None or turn is None:
         return
-    if turn.chooser.mode is SamplingMode.SAMPLE:
+    if turn.chooser.draws:
         work.stream_state = work.state.stream.state
     try:
         work.choice, work.changes = choose(work.logits, work.state.sequence, turn.chooser, place_of(work.state, turn))

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.decoding import Chooser
+from genai_lab.decoding import Chooser, make_chooser, mode_of
 from genai_lab.engine.events import EngineErrorCode, EngineEventFlags
 from genai_lab.engine.options import TurnSettings
 from genai_lab.engine.outbox import Outbox
@@ -19,7 +19,7 @@ from genai_lab.engine.plan import Status
 from genai_lab.engine.request import RequestState, Times, Turn
 from genai_lab.engine.snapshot import TurnCounts
 from genai_lab.models import Model
-from genai_lab.sampling import RandomStream, build_processors, effective_mode
+from genai_lab.sampling import Choice, RandomStream
 from genai_lab.types import FinishReason
 
 
@@ -39,11 +39,11 @@ class Turns:
     def begin(self, state: RequestState, prompt: NDArray[np.int32], settings: TurnSettings, step: int) -> int:
         """Ask `prompt` [n]; the turn's id. The caller saw that it fits."""
         start = len(state.sequence)
+        random = state.stream if settings.seed is None else RandomStream(settings.seed)
+        chooser = self._chooser(random, settings, start + prompt.size)  # a wrong grammar is an error before anything
         state.read(prompt)
+        state.stream = random
         self.counts.begun += 1
-        if settings.seed is not None:
-            state.stream = RandomStream(settings.seed)
-        chooser = self._chooser(state, settings, start + prompt.size)
         stream = self._model.tokenizer.create_stream() if settings.stop_strings else None
         state.turn = Turn(len(state.starts), settings, start, int(prompt.size), chooser, stream=stream)
         state.arrival_step, state.preemptions = step, 0
@@ -54,7 +54,7 @@ class Turns:
     def continue_in(self, state: RequestState, turn: Turn) -> None:
         """A fork goes on with a copy of `turn`, of whose tokens its sequence is a copy."""
         settings = turn.settings
-        chooser = self._chooser(state, settings, turn.start + turn.prompt_tokens)
+        chooser = self._chooser(state.stream, settings, turn.start + turn.prompt_tokens)
         stream = self._model.tokenizer.create_stream() if settings.stop_strings else None
         if stream is not None:
             for token in state.sequence.tokens[turn.start + turn.prompt_tokens :].tolist():
@@ -65,9 +65,9 @@ class Turns:
         if turn.finish is None:
             self.counts.begun += 1
 
-    def take_token(self, state: RequestState, token: int) -> None:
-        """`token` was chosen: part of the answer, or its end."""
-        turn = state.turn
+    def take_token(self, state: RequestState, choice: Choice) -> None:
+        """A token was chosen: part of the answer, or its end."""
+        turn, token = state.turn, choice.token
         if turn is None:
             raise AssertionError("a request without a turn is not scheduled")
         if token in self._eos:
@@ -76,6 +76,8 @@ class Turns:
         state.append(token)
         turn.generated += 1
         finish, stop = self._after(state, turn, token)
+        if choice.stop is not None:
+            finish, turn.stop_reason = FinishReason.STOPPING_CRITERION, choice.stop
         if finish is None:
             self._outbox.emit(state, EngineEventFlags.TOKEN, token=token)
         else:
@@ -100,13 +102,13 @@ class Turns:
             state.turn.finish = finish
         self._outbox.emit(state, flags, token=token, finish=finish, error=error, stop=stop)
 
-    def _chooser(self, state: RequestState, settings: TurnSettings, asked: int) -> Chooser:
+    def _chooser(self, random: RandomStream, settings: TurnSettings, asked: int) -> Chooser:
         """`asked`: tokens up to the end of the question. min_length counts them, min_generated_tokens does not."""
         search, least = settings.search, settings.min_generated_tokens
         if least and asked + least > search.min_length:
             search = search.with_options(min_length=min(asked + least, search.context_length))
-        processors = build_processors(search, self._model.config.model.eos_token_ids)
-        return Chooser(processors, effective_mode(search).mode, search, state.stream)
+        mode = mode_of(search, settings.hooks).mode
+        return make_chooser(self._model, search, settings.hooks, mode, random)
 
     def _after(self, state: RequestState, turn: Turn, token: int) -> tuple[FinishReason | None, int | None]:
         """Why the turn ends with this token, and by which stop string; None while it goes on."""

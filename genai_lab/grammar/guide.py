@@ -87,8 +87,8 @@ class Guide:
             words = self._matcher.get_error()
             self._begin_anew()
             raise ArgumentError(
-                f"the last {len(new)} tokens of the answer, {new[:8]}, do not follow the grammar ({_first_line(words)}). "
-                "Rewind to where they begin, or set the guidance to None"
+                f"the last {len(new)} tokens of the answer, {new[:8]}, do not follow the grammar "
+                f"({_first_line(words)}). Rewind to where they begin, or set the guidance to None"
             )
 
     def _only_the_end(self) -> TokenMask:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from genai_lab.errors import GrammarError
+from genai_lab.grammar.size import check_size
 
 Compiled = Callable[[str, str], tuple[Any, str]]
 """(kind, text) -> (what came out, the library's error or "")."""
@@ -26,6 +27,7 @@ def describe(kind: str, text: str, compiled: Compiled) -> Any:
         GrammarError: it is wrong; the message has the place, and how to put it right as far as that is known.
     """
     document = _json(text) if kind == "json_schema" else None
+    check_size(kind, text, document)
     try:
         made, words = compiled(kind, text)
     except (ValueError, RecursionError) as error:

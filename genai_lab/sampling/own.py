@@ -14,6 +14,7 @@ import linecache
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -148,11 +149,20 @@ def _line_of(function: object, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is our call
     if not frames:
         return ""
-    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    code = _code_of(function)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
     frame = (own or frames)[-1]
     text = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
     return f"  line {frame.lineno} of {frame.filename}, in {frame.name}:\n    {text}\n"
+
+
+def _code_of(function: object) -> CodeType | None:
+    """The code behind a function, a method, a partial or an object that can be called."""
+    for candidate in (function, getattr(function, "func", None), vars(type(function)).get("__call__")):
+        code = getattr(candidate, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
 
 
 def _what_is_wrong(logits: NDArray[np.float32]) -> str:
