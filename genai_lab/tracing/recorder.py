@@ -83,6 +83,8 @@ class Recorder:
         self._digester: Digester | None = None
         self._lock = threading.RLock()
         self._texts: dict[int, tuple[str, bool]] = {}
+        self._prompt_ids: set[int] = set()
+        self._read_prompts: dict[int, int] = {}  # run -> tokens of its prompt that are among those ids
         self._raw: dict[int, bytes] = {}
 
     @classmethod
@@ -342,9 +344,12 @@ class Recorder:
         """Texts of every id that the tables and the runs mention; asked once per id."""
         ids = {int(i) for i in np.unique(tokens["top_ids"])} | {int(i) for i in np.unique(tokens["token"])}
         for facts in self.runs:
-            ids.update(int(i) for i in np.unique(facts.prompt))
+            if self._read_prompts.get(facts.run) != facts.prompt.size:  # a live picture asks 30 times a second
+                self._read_prompts[facts.run] = facts.prompt.size
+                self._prompt_ids.update(np.unique(facts.prompt).tolist())
             if facts.forced is not None:
                 ids.add(facts.forced)
+        ids |= self._prompt_ids
         missing = sorted(ids - self._texts.keys())
         if missing and self._describe is not None:
             for token, told in zip(missing, self._describe(missing), strict=True):

@@ -88,7 +88,7 @@ class ChunkEncoder:
         self.next = Rows()  # the first row of each table that was not sent yet
         self.seq = 0  # of the next chunk
         self._texts: set[int] = set()
-        self._runs: dict[int, dict[str, Any]] = {}
+        self._runs: dict[int, tuple[Any, ...]] = {}  # what was told of each
         self._stages, self._processors = Numbered(), Numbered()
         self._engine = EngineEncoder()
 
@@ -125,9 +125,7 @@ class ChunkEncoder:
         return flat, Rows(**count)
 
     def _header(self, recording: Recording, running: Collection[int]) -> dict[str, Any]:
-        runs = [describe_run(run, names_of(recording), run.run in running) for run in recording.runs]
-        new_runs = [run for run in runs if self._runs.get(run["run"]) != run]
-        self._runs.update({run["run"]: run for run in new_runs})
+        new_runs = list(self._new_runs(recording, running))
         prompts = self._engine.prompts(recording)
         texts = list(self._new_texts(recording, {token for _, tokens in prompts for token in tokens}))
         return {
@@ -148,6 +146,15 @@ class ChunkEncoder:
             **({"prompts": prompts} if prompts else {}),
             **self._engine.header(recording),
         }
+
+    def _new_runs(self, recording: Recording, running: Collection[int]) -> Iterable[dict[str, Any]]:
+        """Entries of runs that are new or changed. What cannot have changed is not described again."""
+        names = names_of(recording)
+        for run in recording.runs:
+            state = (run.status, run.finish, run.error, run.prompt.size, run.cached_tokens, run.run in running)
+            if self._runs.get(run.run) != state:
+                self._runs[run.run] = state
+                yield describe_run(run, names, run.run in running)
 
     def _new_texts(
         self, recording: Recording, prompts: Collection[int]
