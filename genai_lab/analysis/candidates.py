@@ -16,12 +16,16 @@ from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
 from genai_lab.tracing.texts import names_of, pending_before
 
+_FORBIDDEN_BELOW = -1e37  # a logit below this was forbidden by a processor
+
 
 def candidate_frame(recording: Recording, row: int) -> pd.DataFrame:
     """One row per recorded candidate of token `row` of the tokens table, most likely first.
 
     Columns: rank, token, text, logit, prob (the model's own), after_<processor> (logit), temperature, top_k, top_p,
-    min_p (probability after each; NaN once cut), chosen. The text of one that is only part of a character says so.
+    min_p (probability after each; NaN once cut), chosen. Rank 0: a less likely token that the guidance allowed or a
+    processor lifted; its rank is not known, except the chosen one's, which the tokens table has. The text of one that
+    is only part of a character says so.
     """
     tokens = recording.tokens
     if not 0 <= row < len(tokens["token"]):
@@ -29,7 +33,9 @@ def candidate_frame(recording: Recording, row: int) -> pd.DataFrame:
     valid = np.isfinite(tokens["top_logits"][row])
     ids, logits = tokens["top_ids"][row][valid], tokens["top_logits"][row][valid].astype(np.float64)
     prob = np.exp(logits - logits[0] - tokens["log_z"][row])
-    frame = pd.DataFrame({"rank": np.arange(1, ids.size + 1), "token": ids})
+    rank = np.arange(1, ids.size + 1)
+    rank[int(tokens["exact"][row]) :] = 0
+    frame = pd.DataFrame({"rank": rank, "token": ids})
     names, pending = names_of(recording), pending_before(recording, row)
     frame["text"] = pd.Series([names.alone(int(i), pending) for i in ids], dtype="str")
     frame["logit"], frame["prob"] = logits, prob
@@ -63,7 +69,9 @@ def _apply_filters(recording: Recording, row: int, scores: NDArray[np.float64], 
     temperature = 1.0 if greedy else float(settings.get("temperature", 1.0))
     weights = np.exp((scores - scores.max()) / temperature)
     order = np.argsort(-weights, kind="stable")
-    tail = _tail_weight(recording, row, float(scores.max()), temperature)
+    tail = _tail_weight(recording, row, float(scores.max()), temperature) * _allowed_share(
+        recording, row, scores, frame
+    )
     frame["temperature"] = weights / (weights.sum() + tail)
     for name, kept in zip(("top_k", "top_p", "min_p"), tokens["kept"][row].tolist(), strict=True):
         left = np.full(weights.size, np.nan)
@@ -71,6 +79,19 @@ def _apply_filters(recording: Recording, row: int, scores: NDArray[np.float64], 
         rest = tail if kept > weights.size else 0.0
         left[best] = weights[best] / (weights[best].sum() + rest)
         frame[name] = left
+
+
+def _allowed_share(recording: Recording, row: int, scores: NDArray[np.float64], frame: pd.DataFrame) -> float:
+    """The share of the unrecorded tokens' probability that guidance left; 1 without guidance."""
+    tokens = recording.tokens
+    allowed, masked = int(tokens["allowed"][row]), float(tokens["masked_mass"][row])
+    if allowed == 0:
+        return 1.0
+    shown, prob = scores > _FORBIDDEN_BELOW, frame["prob"].to_numpy()
+    tail = 1.0 - float(prob.sum())
+    if allowed <= int(shown.sum()) or tail <= 0.0:
+        return 0.0
+    return float(np.clip((1.0 - masked - prob[shown].sum()) / tail, 0.0, 1.0))
 
 
 def _tail_weight(recording: Recording, row: int, highest: float, temperature: float) -> float:

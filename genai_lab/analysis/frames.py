@@ -20,6 +20,8 @@ def token_frame(recording: Recording) -> pd.DataFrame:
     position (in the whole sequence, prompt included, from 0); token (its id); text (a token that is only part of a
     character says which: "⟨part 2 of 4 of 😀⟩"); prob (the model's own, before any setting); rank (1: the most likely);
     entropy (bits); final_prob (what it was drawn with; NaN: put there by hand); candidates left by each filter;
+    allowed (tokens that the guidance left; NA: there was none), masked_mass (the probability it took away), forced
+    (the guidance left one token only and the model was not asked: prob and entropy are NaN);
     start_ms, end_ms (on the trace's clock); latency_ms.
 
     `latency_ms` is `end_ms - start_ms`: from when the model begins to read what is new until the token is chosen and
@@ -28,11 +30,15 @@ def token_frame(recording: Recording) -> pd.DataFrame:
     count.
     """
     columns = recording.tokens
+    guided = columns["allowed"] > 0
     names = ("run", "index", "position", "token", "prob", "rank", "entropy", "final_prob")
     frame = pd.DataFrame({name: columns[name] for name in names})
     frame.insert(4, "text", pd.Series(token_names(recording), dtype="str"))
     for i, name in enumerate(("kept_top_k", "kept_top_p", "kept_min_p")):
         frame[name] = columns["kept"][:, i]
+    frame["allowed"] = pd.array(np.where(guided, columns["allowed"], 0), dtype="Int64")
+    frame.loc[~guided, "allowed"] = pd.NA
+    frame["masked_mass"], frame["forced"] = columns["masked_mass"], columns["forced"].astype(bool)
     frame["start_ms"], frame["end_ms"] = columns["start_ms"], columns["end_ms"]
     by_hand = np.isnan(columns["final_prob"])
     frame["latency_ms"] = np.where(by_hand, np.nan, columns["end_ms"] - columns["start_ms"])

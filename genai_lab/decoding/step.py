@@ -12,7 +12,7 @@ from time import perf_counter_ns
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.arrays import TokenMask
+from genai_lab.arrays import TokenMask, largest
 from genai_lab.decoding.sequence import Sequence
 from genai_lab.decoding.stopping import StopRule
 from genai_lab.errors import StateError
@@ -33,6 +33,7 @@ from genai_lab.sampling.mode import SelectionSettings
 from genai_lab.tracing import Change, Masking, TokenFact, Tracer
 from genai_lab.types import FinishReason
 
+MANY = 1024  # changes of more tokens than this are recorded for the most likely ones only
 NOTHING_LEFT = np.float32(-1e37)  # a highest logit below this: everything is forbidden
 
 
@@ -143,7 +144,7 @@ def process(
         effect = processor(scores, sequence)
         tracer.stage(place.run, place.index, processor.name, start, perf_counter_ns(), effect.size)
         if tracer.enabled:
-            changes.append(_record_of(processor.name, effect, scores))
+            changes.append(_record_of(processor.name, effect, logits, scores))
     if chooser.may_forbid_all and scores.max() < NOTHING_LEFT:
         names = ", ".join(processor.name for processor in chooser.processors)
         raise StateError(
@@ -153,8 +154,16 @@ def process(
     return scores, tuple(changes)
 
 
-def _record_of(name: str, effect: NDArray[np.int32] | TokenMask, scores: NDArray[np.float32]) -> Change | Masking:
-    return Masking(name, effect) if isinstance(effect, TokenMask) else Change(name, effect, scores[effect])
+def _record_of(
+    name: str, effect: NDArray[np.int32] | TokenMask, logits: NDArray[np.float32], scores: NDArray[np.float32]
+) -> Change | Masking:
+    """What a processor did, in little memory."""
+    if isinstance(effect, TokenMask):
+        return Masking(name, effect)
+    if effect.size > MANY:
+        shown = np.union1d(largest(logits, MANY), largest(scores, MANY)).astype(np.int32)
+        effect = effect[np.isin(effect, shown)]
+    return Change(name, effect, scores[effect])
 
 
 def select(scores: NDArray[np.float32], chooser: Chooser) -> Choice:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.tracing.digest import CANDIDATES, Digest
+from genai_lab.tracing.changes import among
+from genai_lab.tracing.digest import CANDIDATES, DIGEST_FIELDS, Digest
 from genai_lab.tracing.recording import CHANGED_COLUMNS, SEEN_COLUMNS, STAGE_COLUMNS, TOKEN_COLUMNS, Columns
-from genai_lab.tracing.tracer import Change, Masking
 
 if TYPE_CHECKING:
     from genai_lab.tracing.recorder import Entry, StageEvent
-
-_FORBIDDEN = np.finfo(np.float32).min
 
 
 def token_columns(entries: Sequence[Entry], origin_ns: int) -> Columns:
@@ -23,11 +21,11 @@ def token_columns(entries: Sequence[Entry], origin_ns: int) -> Columns:
     columns = {name: np.empty((len(entries), *shape), dtype) for name, (dtype, shape) in TOKEN_COLUMNS.items()}
     for row, entry in enumerate(entries):
         fact, digest = entry.fact, _digest(entry)
-        for name in ("run", "index", "position", "token", "final_prob", "kept"):
+        for name in ("run", "index", "position", "token", "final_prob", "kept", "forced"):
             columns[name][row] = getattr(fact, name)
         columns["start_ms"][row] = (fact.start_ns - origin_ns) / 1e6
         columns["end_ms"][row] = (fact.end_ns - origin_ns) / 1e6
-        for name in ("prob", "rank", "entropy", "log_z", "tail_lo", "tail_hi", "tail_count", "tail_seen"):
+        for name in DIGEST_FIELDS:
             columns[name][row] = getattr(digest, name)
         k = digest.top_ids.size
         columns["top_ids"][row, :k], columns["top_ids"][row, k:] = digest.top_ids, digest.top_ids[-1]
@@ -62,7 +60,7 @@ def changed_columns(entries: Sequence[Entry], first_row: int) -> tuple[Columns, 
         shown = np.unique(np.append(_digest(entry).top_ids, np.int32(entry.fact.token)))
         for change in entry.fact.changes:
             by = names.setdefault(change.by, len(names))
-            ids, logits = _among(change, shown)
+            _, ids, logits = among(change, shown)
             changed.append((np.full(ids.size, row), ids, by, logits))
         slots = np.flatnonzero(np.isin(_digest(entry).top_ids[:CANDIDATES], entry.fact.seen))
         seen_rows.append(np.full(slots.size, row))
@@ -81,15 +79,6 @@ def changed_columns(entries: Sequence[Entry], first_row: int) -> tuple[Columns, 
         },
         list(names),
     )
-
-
-def _among(change: Change | Masking, shown: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Which of the shown candidates a processor changed, and to what."""
-    if isinstance(change, Masking):
-        ids = shown[~change.mask.allows(shown)]
-        return ids, np.full(ids.size, _FORBIDDEN)
-    keep = np.isin(change.ids, shown)
-    return change.ids[keep], change.logits[keep]
 
 
 def _join(parts: Sequence[NDArray[Any]], dtype: str) -> NDArray[Any]:

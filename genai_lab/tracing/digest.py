@@ -6,15 +6,32 @@ the others, softmax sums at other temperatures come out within 0.1 %: a slider n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.arrays import largest
+from genai_lab.tracing.changes import mask_of, promoted
+from genai_lab.tracing.tracer import Change, Masking
 
 CANDIDATES = 64  # best tokens kept exactly
 BINS = 128  # histogram of all others
+DIGEST_FIELDS = (
+    "prob",
+    "rank",
+    "entropy",
+    "log_z",
+    "tail_lo",
+    "tail_hi",
+    "tail_count",
+    "tail_seen",
+    "exact",
+    "allowed",
+    "masked_mass",
+)
+"""What of a digest is a column of its own name."""
 _FORBIDDEN_DELTA = np.float32(1e30)  # logits this far below the best are -inf or the lowest float: forbidden
 
 
@@ -32,6 +49,9 @@ class Digest:
     tail_hi: float
     tail_count: NDArray[np.uint32]  # [BINS] tokens per equal bin of [tail_lo, tail_hi]
     tail_seen: NDArray[np.uint16]  # [BINS] of those, how many the sequence already holds
+    exact: int  # so many of top_ids are the most likely, without a gap
+    allowed: int = 0  # tokens that a grammar left; 0: there was none
+    masked_mass: float = float("nan")  # probability that a grammar took away; NaN: there was none
 
     @classmethod
     def of_one(cls, token: int) -> Digest:
@@ -48,6 +68,7 @@ class Digest:
             tail_hi=0.0,
             tail_count=np.zeros(BINS, np.uint32),
             tail_seen=np.zeros(BINS, np.uint16),
+            exact=1,
         )
 
     def for_token(self, token: int) -> Digest:
@@ -72,26 +93,35 @@ class Digester:
         self._mask = np.empty(vocab_size, np.bool_)
         self._index = np.empty(vocab_size, np.intp)
 
-    def digest(self, logits: NDArray[np.float32], chosen: int, seen: NDArray[np.int32]) -> Digest:
+    def digest(
+        self,
+        logits: NDArray[np.float32],
+        chosen: int,
+        seen: NDArray[np.int32],
+        changes: Sequence[Change | Masking] = (),
+    ) -> Digest:
         """Digest one row.
 
         Args:
             logits: [V] float32, finite or -inf.
             chosen: the token that was picked.
             seen: distinct ids of the sequence before it, int32.
+            changes: what processors did to the row; decides which less likely tokens are shown too.
         """
         delta, scratch, mask = self._delta, self._scratch, self._mask
-        top = largest(logits, CANDIDATES)
+        top, exact = _shown(logits, chosen, changes)
         np.subtract(logits[top[0]], logits, out=delta)  # [V], 0 = most likely
         allowed = None if delta.max() < _FORBIDDEN_DELTA else delta < _FORBIDDEN_DELTA
         np.exp(np.negative(delta, out=scratch), out=scratch)  # [V], weights; 0 for a forbidden token
         z = float(scratch.sum())
+        grammar = mask_of(changes)
+        masked = float("nan") if grammar is None else max(0.0, 1.0 - float(scratch[grammar.allowed()].sum()) / z)
         prob = float(scratch[chosen]) / z
         if allowed is not None:
             delta[~allowed] = 0.0  # so that 0 * inf is 0 below; _tail puts them aside
         mean_delta = float(np.dot(scratch, delta)) / z
         np.greater(logits, logits[chosen], out=mask)
-        lo, hi, count, in_seen = self._tail(allowed, top, seen)
+        lo, hi, count, in_seen = self._tail(allowed, top, exact, seen)
         return Digest(
             top_ids=top.astype(np.int32),
             top_logits=logits[top],
@@ -103,16 +133,20 @@ class Digester:
             tail_hi=hi,
             tail_count=count,
             tail_seen=in_seen,
+            exact=exact,
+            allowed=0 if grammar is None else grammar.count,
+            masked_mass=masked,
         )
 
     def _tail(
-        self, allowed: NDArray[np.bool_] | None, top: NDArray[np.intp], seen: NDArray[np.int32]
+        self, allowed: NDArray[np.bool_] | None, top: NDArray[np.intp], exact: int, seen: NDArray[np.int32]
     ) -> tuple[float, float, NDArray[np.uint32], NDArray[np.uint16]]:
         """Histogram of the deltas of the allowed tokens outside `top`: lo, hi, counts, counts of those already seen."""
         delta, scratch, index = self._delta, self._scratch, self._index
-        forbidden_top = allowed is not None and not allowed[top[-1]]
+        last = top[exact - 1]
+        forbidden_top = allowed is not None and not allowed[last]
         hi = float(delta.max())
-        lo = hi if forbidden_top else float(delta[top[-1]])
+        lo = hi if forbidden_top else float(delta[last])
         if forbidden_top or delta.size == top.size:
             return lo, hi, np.zeros(BINS, np.uint32), np.zeros(BINS, np.uint16)
         scale = np.float32(BINS / (hi - lo)) if hi > lo else np.float32(0.0)
@@ -125,6 +159,22 @@ class Digester:
         count = np.bincount(index, minlength=BINS + 1)[:BINS].astype(np.uint32)
         in_seen = np.bincount(index[seen], minlength=BINS + 1)[:BINS].astype(np.uint16)
         return lo, hi, count, in_seen
+
+
+def _shown(
+    logits: NDArray[np.float32], chosen: int, changes: Sequence[Change | Masking]
+) -> tuple[NDArray[np.intp], int]:
+    """Ids of the candidates, most likely first, and how many of them have no gap before them."""
+    top = largest(logits, CANDIDATES)
+    lifted = promoted(changes, logits, float(logits[top[-1]]), chosen)
+    if np.isin(lifted, top).all():
+        return top, top.size
+    exact = top.size - lifted.size
+    while exact + 1 + np.count_nonzero(~np.isin(lifted, top[: exact + 1])) <= top.size:
+        exact += 1  # some are among the most likely anyway
+    behind = lifted[~np.isin(lifted, top[:exact])]
+    behind = behind[np.argsort(-logits[behind], kind="stable")]
+    return np.concatenate([top[:exact], behind]).astype(np.intp), exact
 
 
 def digest_logits(logits: NDArray[np.float32], chosen: int, seen: NDArray[np.int32]) -> Digest:

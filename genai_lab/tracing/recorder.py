@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.tracing.changes import among
 from genai_lab.tracing.columns import changed_columns, stage_columns, token_columns
 from genai_lab.tracing.digest import Digest, Digester
 from genai_lab.tracing.engine_columns import engine_columns
@@ -184,9 +185,13 @@ class Recorder:
         self._stages.append((start_ns, end_ns, name, run, token, n))
         self._stage_count += 1
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None:
-        """One generated token with the raw logits [V] it was chosen from. Copies the row: 6 us for 49,152 floats."""
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
+        """One generated token with the raw logits [V] it was chosen from; None: the model was not asked. Copies the
+        row: 6 us for 49,152 floats."""
         started = time.perf_counter_ns()
+        if logits is None:
+            self._add_unasked(fact)
+            return
         row = self._spare_row(logits.size)
         np.multiply(logits, np.float32(1.0), out=row)  # several times faster than a memcpy on some machines
         entry = Entry(fact, row)
@@ -318,6 +323,14 @@ class Recorder:
         self._token_count += 1
         self._last = (run, 0)
 
+    def _add_unasked(self, fact: TokenFact) -> None:
+        """A token that a grammar forced."""
+        entry = Entry(fact)
+        entry.digest = Digest.of_one(fact.token)
+        self._tokens.append(entry)
+        self._token_count += 1
+        self._last = (fact.run, fact.index)
+
     def _spare_row(self, vocab_size: int) -> NDArray[np.float32]:
         """Memory for one row of logits; taken in slabs of several megabytes, which the system maps in few large
         pages."""
@@ -336,7 +349,11 @@ class Recorder:
         if row is not None:
             if self._digester is None or self._digester.vocab_size != row.size:
                 self._digester = Digester(row.size)
-            entry.digest = self._digester.digest(row, entry.fact.token, entry.fact.seen)
+            fact = entry.fact
+            entry.digest = self._digester.digest(row, fact.token, fact.seen, fact.changes)
+            if fact.changes:  # of a whole vocabulary only what is shown is kept
+                shown = np.unique(np.append(entry.digest.top_ids, np.int32(fact.token)))
+                entry.fact = replace(fact, changes=tuple(among(change, shown) for change in fact.changes))
             entry.row = None
             self._spare.append(row)
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genai_lab.tracing.digest import Digest
+from genai_lab.tracing.digest import DIGEST_FIELDS, Digest
 from genai_lab.tracing.recording import Recording
 from genai_lab.tracing.tracer import Change, TokenFact
 
 if TYPE_CHECKING:
     from genai_lab.tracing.recorder import StageEvent
-
-_FIELDS = ("log_z", "entropy", "prob", "rank", "tail_lo", "tail_hi", "tail_count", "tail_seen")
 
 
 def end_ms(recording: Recording) -> float:
@@ -60,6 +58,7 @@ def _fact(recording: Recording, row: int, origin_ns: int) -> TokenFact:
         kept=(top_k, top_p, min_p),
         changes=tuple(_changes(recording, absolute)),
         seen=tokens["top_ids"][row][slots].astype(np.int32),
+        forced=bool(tokens["forced"][row]),
     )
 
 
@@ -76,7 +75,7 @@ def _changes(recording: Recording, absolute: int) -> list[Change]:
 def _digest(recording: Recording, row: int) -> Digest:
     tokens = recording.tokens
     valid = np.isfinite(tokens["top_logits"][row])
-    values = {name: tokens[name][row] for name in _FIELDS}
+    values = {name: tokens[name][row] for name in DIGEST_FIELDS}
     return Digest(
         top_ids=tokens["top_ids"][row][valid].astype(np.int32),
         top_logits=tokens["top_logits"][row][valid],

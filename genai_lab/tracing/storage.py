@@ -6,6 +6,7 @@ The file holds one array per column (`tokens.prob`, ...), the prompts as one arr
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 import zlib
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import TraceFileError
 from genai_lab.paths import checked_path, whole_file
+from genai_lab.tracing.digest import CANDIDATES
 from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts, empty_tables
 
 FORMAT = "genai_lab.trace"
@@ -30,6 +32,13 @@ WORD_COLUMNS = {
     "pool": ("event", "policy"),
     "turns": ("status", "finish"),
 }
+LATER_COLUMNS: dict[str, tuple[str, float]] = {
+    "tokens.exact": ("<u1", CANDIDATES),
+    "tokens.allowed": ("<u4", 0),
+    "tokens.masked_mass": ("<f4", math.nan),
+    "tokens.forced": ("<u1", 0),
+}
+"""Columns that older files of this version do not have, and what they would hold."""
 MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
 
 
@@ -144,7 +153,7 @@ def _read_table(arrays: dict[str, NDArray[Any]], table: str) -> Columns:
     if not any(name.startswith(f"{table}.") for name in arrays):
         return empty_tables()[table]  # a file from before there was this table
     for name, (dtype, shape) in TABLES[table].items():
-        column = arrays[f"{table}.{name}"]
+        column = _column(arrays, f"{table}.{name}", rows)
         if column.dtype != np.dtype(dtype) or column.shape[1:] != shape:
             raise ValueError(
                 f"{table}.{name} is {column.dtype}{list(column.shape)}, expected {dtype}[n, {list(shape)}]"
@@ -154,6 +163,14 @@ def _read_table(arrays: dict[str, NDArray[Any]], table: str) -> Columns:
         rows = len(column)
         columns[name] = column
     return columns
+
+
+def _column(arrays: dict[str, NDArray[Any]], name: str, rows: int | None) -> NDArray[Any]:
+    """A column; one that came later, as it would have been, for a file from before."""
+    if name in arrays or name not in LATER_COLUMNS:
+        return arrays[name]
+    dtype, value = LATER_COLUMNS[name]
+    return np.full(rows or 0, value, dtype)
 
 
 def _check_references(recording: Recording) -> None:
