@@ -23,6 +23,7 @@ _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.ENAMETOOLONG: "the name is too long",
+    errno.EISDIR: "it is a folder",
 }
 
 
@@ -95,14 +96,22 @@ def cannot_write(path: Path, argument: str, error: OSError) -> OutputError:
     """
     if isinstance(error, OutputError):
         return error
-    parent = Path(os.path.abspath(path)).parent
-    file_in_the_way = next((str(p) for p in (parent, *parent.parents) if p.exists() and not p.is_dir()), None)
     advice = "Give another place, or make this one writable."
-    if file_in_the_way is not None:
-        reason, advice = f"{file_in_the_way!r} is a file, not a folder", "Give another place."
-    elif not parent.exists():
-        reason, advice = f"there is no folder {str(path.parent)!r}", "Make it first, or give another place."
-    else:
-        reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
-        advice = "Free some room, or give another place." if error.errno in (errno.ENOSPC, errno.EDQUOT) else advice
-    return OutputError(f"{argument} {str(path)!r} cannot be written: {reason}. {advice}")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "Free some room, or give another place."
+    elif error.errno == errno.EISDIR:
+        advice = "Give a file name inside it."
+    elif error.errno in (errno.ENOENT, None):
+        advice = "Make it first, or give another place."
+    return OutputError(f"{argument} {str(path)!r} cannot be written: {reason_of(path, error)}. {advice}")
+
+
+def reason_of(path: Path, error: OSError) -> str:
+    """Why `path` could not be written, in words."""
+    parents = Path(os.path.abspath(path)).parents
+    file_in_the_way = next((str(parent) for parent in parents if os.path.lexists(parent)), "")
+    if file_in_the_way and not os.path.isdir(file_in_the_way):
+        return f"{file_in_the_way!r} is a file, not a folder"
+    if error.errno in (errno.ENOENT, None) and not parents[0].exists():
+        return f"there is no folder {str(path.parent)!r}"
+    return _REASONS.get(error.errno or 0) or error.strerror or str(error)

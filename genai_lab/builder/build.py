@@ -21,6 +21,7 @@ from genai_lab.builder.onnx_file import OnnxWriter
 from genai_lab.builder.options import BuildOptions, parse_options
 from genai_lab.builder.tokenizer_files import write_tokenizer
 from genai_lab.errors import ArgumentError
+from genai_lab.paths import cannot_write, checked_path
 
 
 def build_model(
@@ -37,7 +38,8 @@ def build_model(
     The folder appears whole or not at all. A model folder already there is replaced, or kept with `keep_existing` if
     another process has put one there meanwhile. See `options.EXTRA_OPTIONS` for the extra options.
 
-    Raises ArgumentError for a bad option and ModelFolderError for a checkpoint that cannot be used.
+    Raises ArgumentError for a bad option, ModelFolderError for a checkpoint that cannot be used and OutputError for a
+    folder that cannot be written. After an error, nothing is left that was not there before.
 
     >>> build_model("model.gguf", "out", precision="fp16")
     Traceback (most recent call last):
@@ -45,11 +47,12 @@ def build_model(
     genai_lab.errors.ArgumentError: precision='fp16': allowed are fp32, int8, int4.
     """
     options = parse_options(precision, execution_provider, extra_options)
-    place = Path(output_dir)
+    checkpoint = checked_path(input_path, "input_path", "a .gguf file")
+    place = checked_path(output_dir, "output_dir", "the folder to make")
     _check_replaceable(place, options)
-    source = Checkpoint(read_gguf(input_path), options.precision)
+    source = Checkpoint(read_gguf(checkpoint), options.precision)
     with whole_folder(place, keep_existing) as folder:
-        _fill(folder, source, options, model_name(input_path))
+        _fill(folder, source, options, model_name(checkpoint))
     return place
 
 
@@ -74,13 +77,22 @@ def _fill(folder: Path, source: Checkpoint, options: BuildOptions, name: str) ->
 
 def _check_replaceable(place: Path, options: BuildOptions) -> None:
     """Refuse to replace a folder that holds anything but what a build leaves there."""
-    if not place.exists():
+    here = Path.cwd()
+    if any(os.path.abspath(place) == str(folder) for folder in (here, *here.parents)):
+        raise ArgumentError(
+            f"output_dir={str(place)!r} is the folder you are in, or above it; a build replaces its folder. Give a new "
+            f"one, such as ./model."
+        )
+    if not os.path.lexists(place):
         return
     if not place.is_dir():
         raise ArgumentError(f"output_dir={str(place)!r} is a file. Give a new folder.")
     ours = {"genai_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
     ours |= {"chat_template.jinja", options.filename, f"{options.filename}.data"}
-    foreign = sorted(entry.name for entry in place.iterdir() if entry.name not in ours)
+    try:
+        foreign = sorted(entry.name for entry in place.iterdir() if entry.name not in ours)
+    except OSError as error:
+        raise cannot_write(place, "output_dir", error) from error
     if foreign:
         raise ArgumentError(
             f"output_dir={str(place)!r} holds {', '.join(foreign[:3])}, which a build would remove. Give a new folder."

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from genai_lab.errors import ModelFolderError
+from genai_lab.paths import cannot_write
 
 PARTIAL: Final = ".partial"
 STALE_AFTER: Final = 3600.0  # seconds since anything was written to a partial folder
@@ -26,24 +27,42 @@ def whole_folder(place: Path, keep_existing: bool = False) -> Iterator[Path]:
     """Give a folder to fill; when the block ends well, it stands at `place`.
 
     With `keep_existing`, a folder that another process has put there meanwhile stays; else it is replaced.
+
+    Raises OutputError when the folder cannot be written; then nothing is left, and what was at `place` stays.
     """
     with scratch_folder(place) as scratch:
-        folder = scratch / "whole"
-        folder.mkdir()
-        yield folder
-        _move(folder, place, keep_existing, aside=scratch)
+        try:
+            folder = scratch / "whole"
+            folder.mkdir()
+            yield folder
+            _move(folder, place, keep_existing, aside=scratch)
+        except OSError as error:
+            raise cannot_write(place, "output_dir", error) from error
 
 
 @contextlib.contextmanager
 def scratch_folder(place: Path) -> Iterator[Path]:
-    """A folder beside `place`, on the same file system, that is gone when the block ends."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(place)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=PARTIAL, dir=place.parent))
+    """A folder beside `place`, on the same file system, that is gone when the block ends; folders above it that had to
+    be made go, too, unless something was put into them.
+
+    Raises OutputError when it cannot be made.
+    """
+    missing = [folder for folder in place.parents if not folder.exists()]  # the innermost first
+    scratch = None
     try:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _remove_stale(place)
+            scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=PARTIAL, dir=place.parent))
+        except OSError as error:
+            raise cannot_write(place, "output_dir", error) from error
         yield scratch
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        for folder in missing:
+            with contextlib.suppress(OSError):  # not empty, or never made
+                folder.rmdir()
 
 
 def _remove_stale(place: Path) -> None:

@@ -10,6 +10,7 @@ there before anything of that size is made.
 from __future__ import annotations
 
 import math
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,12 @@ class GgufFile:
     tensors: dict[str, GgufTensor]
 
 
+def _inside(folder: Path) -> str:
+    """The .gguf file in a folder, as a hint."""
+    found = next(folder.glob("*.gguf"), None)
+    return f", such as {found}" if found is not None else ""
+
+
 def read_gguf(path: str | Path) -> GgufFile:
     """Open a GGUF file.
 
@@ -69,11 +76,18 @@ def read_gguf(path: str | Path) -> GgufFile:
     genai_lab.errors.ModelFolderError: missing.gguf: no such file. Give the path of a .gguf file.
     """
     path = Path(path)
-    if not path.is_file():
+    if os.path.isdir(path):
+        raise ModelFolderError(f"{path}: a folder. Give the path of a .gguf file{_inside(path)}.")
+    if not os.path.exists(path):
         raise ModelFolderError(f"{path}: no such file. Give the path of a .gguf file.")
+    if not os.path.isfile(path):
+        raise ModelFolderError(f"{path}: not a plain file. Give the path of a .gguf file.")
     if path.stat().st_size < 24:
         raise ModelFolderError(f"{path}: {path.stat().st_size} bytes are too few for a GGUF file. Fetch it again.")
-    cursor = _Cursor(path, np.memmap(path, dtype=np.uint8, mode="r"))
+    try:
+        cursor = _Cursor(path, np.memmap(path, dtype=np.uint8, mode="r"))
+    except OSError as error:
+        raise ModelFolderError(f"{path}: cannot be read: {error.strerror}. Make it readable.") from error
     num_tensors, num_keys = _read_header(cursor)
     metadata = _read_metadata(cursor, num_keys)
     return GgufFile(path, metadata, _read_tensors(cursor, num_tensors, metadata))

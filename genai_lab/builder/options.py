@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, ArgumentTypeError
 
 FORMAT_VERSION: Final = 3  # goes up when the same checkpoint and options give other files: caches are keyed by it
 EXECUTION_PROVIDERS: Final = ("cpu",)
@@ -47,13 +47,18 @@ def parse_options(
     False
     """
     if precision not in list(Precision):
-        raise ArgumentError(f"precision={precision!r}: allowed are {', '.join(Precision)}.")
+        raise ArgumentError(f"precision={precision!r:.60}: allowed are {', '.join(Precision)}.")
     if execution_provider not in EXECUTION_PROVIDERS:
         raise ArgumentError(
-            f"execution_provider={execution_provider!r}: allowed is cpu. For others use onnxruntime-genai's builder."
+            f"execution_provider={execution_provider!r:.40}: allowed is cpu. Others: use onnxruntime-genai's builder."
+        )
+    if extra_options is not None and not isinstance(extra_options, Mapping):
+        raise ArgumentTypeError(
+            f"extra_options is {extra_options!r:.60} ({type(extra_options).__name__}); a dict is allowed, such as "
+            f"{{'prune_lm_head': False}}."
         )
     extra = dict(extra_options or {})
-    unknown = sorted(set(extra) - EXTRA_OPTIONS.keys())
+    unknown = sorted(str(key) for key in set(extra) - EXTRA_OPTIONS.keys())
     if unknown:
         raise ArgumentError(f"extra_options: unknown {', '.join(unknown)}; allowed are {', '.join(EXTRA_OPTIONS)}.")
     level = _accuracy_level(extra.get("accuracy_level"))
@@ -95,6 +100,7 @@ def _filename(value: str | int | bool | None) -> str:
     if value is None:
         return BuildOptions.filename
     name = str(value)
-    if not name.endswith(".onnx") or name != name.split("/")[-1].split("\\")[-1] or len(name.encode()) > MAX_FILENAME:
+    plain = name == name.split("/")[-1].split("\\")[-1] and "\0" not in name
+    if not plain or not name.endswith(".onnx") or len(name.encode()) > MAX_FILENAME:
         raise ArgumentError(f"extra_options filename={name!r}: a plain name that ends in .onnx is needed.")
     return name

@@ -23,12 +23,13 @@ from genai_lab.config.model_config import (
     read_model,
     read_speculative,
 )
+from genai_lab.config.model_folder import FILE_NAME, config_file
 from genai_lab.config.other_sections import Kept, read_runtime_profiles
 from genai_lab.config.providers import normalize_provider
 from genai_lab.config.search import OPTION_NAMES, SearchOptions, read_search_options
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError
+from genai_lab.paths import checked_path
 
-FILE_NAME: Final = "genai_config.json"
 MAX_CONFIG_BYTES: Final = 8 * 2**20
 
 _SECTIONS: Final = ("model", "search", "speculative", "engine", "runtime_profiles")
@@ -42,7 +43,9 @@ class Config:
         path: the folder that holds genai_config.json.
 
     Raises:
-        ModelFolderError: there is no such file, or a key or value in it is wrong; the message names it.
+        ArgumentError, ArgumentTypeError: not a path.
+        ModelFolderError: there is no such file (says what is there instead), or a key or value in it is wrong; the
+            message names it.
 
     Example:
         >>> config = Config("path/to/model")
@@ -52,10 +55,8 @@ class Config:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, str | os.PathLike):
-            raise ArgumentTypeError(f"path is {type(path).__name__}; the path of a model folder is allowed.")
-        self.folder = Path(path)
-        file = self.folder / FILE_NAME
+        self.folder = checked_path(path, "path", "a model folder")
+        file = config_file(self.folder)
         self._model_data: dict[str, bytes] = {}
         self._take(parse_object(read_bounded(file, MAX_CONFIG_BYTES), str(file)), str(file))
         self._providers = [provider.name for provider in self.model.decoder.session_options.provider_options]
@@ -120,6 +121,10 @@ class Config:
     def _filter_device(self, provider: str, key: str, value: object) -> None:
         """Set one condition on the hardware of a provider that has options; any other provider is left alone."""
         wanted = normalize_provider(_text(provider, "provider"))
+        if key == "hardware_device_type":
+            _text(value, key)
+        elif isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentTypeError(f"{key} is {value!r:.60} ({type(value).__name__}); an integer is allowed.")
         if all(known.name != wanted for known in self.model.decoder.session_options.provider_options):
             return
         self._change_provider(provider, {"device_filtering_options": {key: value}})
@@ -137,11 +142,12 @@ class Config:
         self._filter_device(provider, "hardware_vendor_id", hardware_vendor_id)
 
     def _clear_device(self, provider: str, key: str) -> None:
+        wanted = normalize_provider(_text(provider, "provider"))
         raw = copy.deepcopy(self._raw)
         session_options = raw["model"].get("decoder", {}).get("session_options", {})
         for entry in session_options.get("provider_options", []):
             for name, options in entry.items():
-                if normalize_provider(name) == normalize_provider(_text(provider, "provider")):
+                if normalize_provider(name) == wanted:
                     options.get("device_filtering_options", {}).pop(key, None)
         self._take(raw, str(self.folder / FILE_NAME))
 
@@ -202,7 +208,7 @@ class Config:
         Raises:
             ArgumentError: no bytes of that name.
         """
-        if filename not in self._model_data:
+        if _text(filename, "filename") not in self._model_data:
             names = ", ".join(map(repr, self._model_data)) or "no file"
             raise ArgumentError(f"filename {filename!r} was not added; {names} was.")
         del self._model_data[filename]

@@ -218,6 +218,15 @@ _OG_NAMES: Final = tuple(
 )
 
 
+def allowed_values(name: str) -> str:
+    """In words, what the option may be.
+
+    >>> allowed_values("top_p"), allowed_values("do_sample")
+    ('a finite number from 0 to 1', 'True or False')
+    """
+    return _RULES[name].allowed()
+
+
 def _checked(options: dict[str, object]) -> dict[str, OptionValue]:
     checked: dict[str, OptionValue] = {}
     for name, value in options.items():

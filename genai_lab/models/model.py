@@ -35,7 +35,7 @@ class Model:
     def __init__(self, source: str | os.PathLike[str] | Config) -> None:
         if not isinstance(source, str | os.PathLike | Config):
             raise ArgumentTypeError(f"Model() takes a folder's path or a Config, got {type(source).__name__}")
-        self.config = source if isinstance(source, Config) else Config(os.fspath(source))
+        self.config = source if isinstance(source, Config) else Config(source)
         self._session: Session | None = open_session(self.config, self.config.model.decoder.filename)
         _check_graph(self._session, self.config)
         self.token_texts = TokenTexts(self.config)

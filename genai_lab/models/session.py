@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,16 +56,41 @@ def open_session(config: Config, filename: str) -> Session:
         path = config.folder / filename
         if not path.is_file():
             raise ModelFolderError(
-                f"{str(path)!r} does not exist; genai_config.json names it as model.decoder.filename. Give the "
-                f"folder that "
-                "the builder wrote, or correct the name"
+                f"{str(path)!r} does not exist; genai_config.json names it as model.decoder.filename. Give the folder "
+                "that the builder wrote, or correct the name"
             )
         source = str(path)
     try:
         inference = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own exception classes, all derived from Exception
-        raise ModelFolderError(f"onnxruntime cannot load {filename!r} of {str(config.folder)!r}: {error}") from error
+        raise _cannot_load(config, filename, str(error)) from error
     return Session(inference, filename)
+
+
+_MISSING = re.compile(r'External data path does not exist: "(?P<path>[^"]+)"')
+_NEVER_A_GRAPH = ("Protobuf parsing failed", "No graph was found")
+_NOT_WHOLE = ("External initializer", "out of bounds or can not be read", "Deserialize tensor")
+
+
+def _cannot_load(config: Config, filename: str, reason: str) -> ModelFolderError:
+    """The error for a graph that onnxruntime refused: the file to blame, and what to do."""
+    graph = str(config.folder / filename)
+    if missing := _MISSING.search(reason):
+        what = f"{missing['path']!r}, the weights of {filename}, does not exist"
+    elif any(words in reason for words in _NEVER_A_GRAPH):
+        what = f"{graph!r} is cut or damaged: it is no whole ONNX graph"
+    elif any(words in reason for words in _NOT_WHOLE):
+        weights = next(config.folder.glob(f"{glob.escape(filename)}.data"), None)
+        what = f"{str(weights or config.folder)!r}, the weights of {filename}, is cut or damaged"
+    else:
+        return ModelFolderError(
+            f"onnxruntime {ort.__version__} cannot use the graph {graph!r}: {reason[:300]}. Take a folder that was "
+            f"made for the CPU and for this version of onnxruntime, or upgrade onnxruntime."
+        )
+    return ModelFolderError(
+        f"{what}. Convert the checkpoint again (python -m genai_lab.builder), or copy the folder again. A folder that "
+        f"genai_lab.load made by a model's name is made anew when it is deleted: {str(config.folder)!r}."
+    )
 
 
 def session_options(config: Config) -> ort.SessionOptions:

@@ -1,6 +1,7 @@
 """The command line: `genai-lab demo "prompt"` answers in the terminal and writes the trace as one HTML file.
 
-Receives arguments, returns an exit code: 0 done, 2 it cannot be done (the reason is on stderr), 130 interrupted.
+Receives arguments, returns an exit code: 0 done; 2 a wrong command line, 1 it cannot be done (the reason is on stderr);
+130 interrupted. Errors speak of the flags that were typed, not of the functions behind them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from genai_lab._version import __version__
-from genai_lab.errors import GenaiLabError
+from genai_lab.builder.cli import in_flags
+from genai_lab.builder.options import Precision
+from genai_lab.config import SearchOptions
+from genai_lab.config.search import allowed_values
+from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError
+from genai_lab.paths import cannot_write
+from genai_lab.workbench.default_model import MODELS
 
-DONE, CANNOT, INTERRUPTED = 0, 2, 130
+DONE, CANNOT, WRONG, INTERRUPTED = 0, 1, 2, 130
+FLAGS = {"name_or_path": "--model", "path": "--out", "prompt": "PROMPT", "max_new_tokens": "--max-new-tokens"}
+SAMPLING_FLAGS: dict[str, tuple[type[int] | type[float], str, str]] = {
+    "temperature": (float, "T", "below 1 plays safe, above 1 takes risks"),
+    "top_k": (int, "K", "keep the K most likely tokens; 0 keeps all"),
+    "top_p": (float, "P", "keep the most likely tokens until their share reaches P"),
+    "min_p": (float, "P", "drop tokens less likely than P times the most likely one"),
+    "random_seed": (int, "N", "the same seed draws the same answer"),
+    "repetition_penalty": (float, "X", "above 1 makes words that were used less likely"),
+}
 PROMPT = "What is the capital of France?"
 EXAMPLES = """examples:
   genai-lab demo "Why is the sky blue?"
@@ -32,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(args)
     except GenaiLabError as error:
-        print(f"genai-lab: {error}", file=sys.stderr)
-        return CANNOT
+        print(f"genai-lab: error: {in_flags(str(error), FLAGS)}", file=sys.stderr)
+        return WRONG if isinstance(error, ArgumentError | ArgumentTypeError) else CANNOT
     except BrokenPipeError:  # whoever read the answer has left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CANNOT
@@ -86,8 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
     folder = commands.add_parser("model-folder", help="make a known model's folder if need be, and print its path")
-    folder.add_argument("name", nargs="?", default="smollm2", help="a known model (default: smollm2)")
-    folder.add_argument("-p", "--precision", default="int4", help="int4, int8 or fp32 (default: int4)")
+    folder.add_argument(
+        "name", nargs="?", default="smollm2", choices=[*MODELS], help="a known model (default: smollm2)"
+    )
+    folder.add_argument(
+        "-p", "--precision", default="int4", choices=[str(p) for p in Precision], help="of the weights (default: int4)"
+    )
     folder.set_defaults(command=print_model_folder)
     return parser
 
@@ -96,38 +116,67 @@ def _add_demo(commands: Any) -> None:
     words = "answer a prompt in the terminal and write the recorded run as one HTML file"
     parser = commands.add_parser("demo", help=words, description=f"{words[0].upper()}{words[1:]}.")
     add = parser.add_argument
-    add("prompt", nargs="?", default=PROMPT, help=f"what to ask (default: {PROMPT!r})")
+    add("prompt", nargs="?", type=_text, default=PROMPT, help=f"what to ask (default: {PROMPT!r})")
     add("--out", type=Path, default=Path("trace.html"), metavar="FILE", help="the HTML file (default: trace.html)")
     add("--model", default="smollm2", help="a known model or the path of a model folder (default: smollm2)")
-    add("--max-new-tokens", type=int, default=256, metavar="N", help="tokens of the answer at most (default: 256)")
+    words = "tokens of the answer at most (default: 256)"
+    add("--max-new-tokens", type=_new_tokens, default=256, metavar="N", help=words)
     add("--raw", action="store_true", help="go on with the prompt as it is, without the chat template")
     sampling = parser.add_argument_group(
         "sampling", "Any of the first five draws at random; without them the most likely token is taken."
     )
-    add = sampling.add_argument
-    add("--temperature", type=float, metavar="T", help="below 1 plays safe, above 1 takes risks")
-    add("--top-k", type=int, metavar="K", help="keep the K most likely tokens; 0 keeps all")
-    add("--top-p", type=float, metavar="P", help="keep the most likely tokens until their share reaches P")
-    add("--min-p", type=float, metavar="P", help="drop tokens less likely than P times the most likely one")
-    add("--seed", type=int, dest="random_seed", metavar="N", help="the same seed draws the same answer")
-    add("--repetition-penalty", type=float, metavar="X", help="above 1 makes words that were used less likely")
+    for name, (kind, metavar, words) in SAMPLING_FLAGS.items():
+        flag = "--seed" if name == "random_seed" else f"--{name.replace('_', '-')}"
+        sampling.add_argument(flag, type=_option(name, kind), dest=name, metavar=metavar, help=words)
     parser.set_defaults(command=demo)
 
 
 def _search_options(args: argparse.Namespace) -> dict[str, float]:
-    names = ("temperature", "top_k", "top_p", "min_p", "random_seed", "repetition_penalty")
-    return {name: value for name in names if (value := getattr(args, name)) is not None}
+    return {name: value for name in SAMPLING_FLAGS if (value := getattr(args, name)) is not None}
+
+
+def _option(name: str, kind: type[int] | type[float]) -> Callable[[str], int | float]:
+    """A reader of one search option's flag, by the option's own rule."""
+
+    def read(text: str) -> int | float:
+        try:
+            value = kind(text)
+            SearchOptions(context_length=1).with_options(**{name: value})
+        except ValueError as error:  # not a number, or not an allowed one
+            raise argparse.ArgumentTypeError(f"{text!r:.60}: {allowed_values(name)} is needed") from error
+        return value
+
+    return read
+
+
+def _new_tokens(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}: an integer of at least 1 is needed")
+    return value
+
+
+def _text(text: str) -> str:
+    """What was typed, which a terminal in another encoding may have made no text at all."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"not UTF-8 text at character {error.start + 1}: {text!r:.60}") from error
+    return text
 
 
 def _writable(path: Path) -> Path:
     """The path, known to be writable: better to hear it now than after the answer."""
-    new = not path.exists()
+    new = not os.path.lexists(path)
     try:
         path.open("ab").close()
         if new:
             path.unlink()  # nothing is left behind when there will be no answer
     except OSError as error:
-        raise GenaiLabError(f"--out {str(path)!r} cannot be written: {error.strerror}. Give another file.") from error
+        raise cannot_write(path, "path", error) from error
     return path
 
 

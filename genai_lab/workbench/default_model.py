@@ -19,8 +19,8 @@ from typing import Final
 
 from genai_lab.builder import FORMAT_VERSION
 from genai_lab.builder.options import Precision, parse_options
-from genai_lab.errors import ArgumentError, GenaiLabError
-from genai_lab.workbench.cache import cache_folder
+from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError
+from genai_lab.workbench.cache import cache_folder, writable_cache
 from genai_lab.workbench.weights import Weights, weights_file
 
 MODELS: Final = {
@@ -42,7 +42,8 @@ def model_folder(name: str = "smollm2", precision: str = "int4") -> Path:
     Known is "smollm2": SmolLM2-135M-Instruct (Apache-2.0, 89 MB to fetch). `precision` is one of the builder's: "int4"
     (the file's 4-bit weights, exactly), "int8" or "fp32".
 
-    Raises ArgumentError for an unknown name or precision, DownloadError when the weights cannot be had.
+    Raises ArgumentError for an unknown name or precision, OutputError when the cache cannot be written, DownloadError
+    when the weights cannot be had.
 
     >>> model_folder("gpt-5")
     Traceback (most recent call last):
@@ -56,15 +57,17 @@ def model_folder(name: str = "smollm2", precision: str = "int4") -> Path:
         return folder
     from genai_lab.builder import build_model  # brings onnx and gguf, which are not needed when the folder is there
 
-    return build_model(weights_file(weights, cache_folder()), folder, precision, keep_existing=True)
+    return build_model(weights_file(weights, writable_cache()), folder, precision, keep_existing=True)
 
 
 def checkpoint_file(name: str = "smollm2") -> Path:
     """The GGUF file of a model known by name, fetched first if need be: for building it with other options."""
-    return weights_file(_known(name), cache_folder())
+    return weights_file(_known(name), writable_cache())
 
 
 def _known(name: str) -> Weights:
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"name is {name!r:.60} ({type(name).__name__}); one of {', '.join(MODELS)} is allowed.")
     if name not in MODELS:
         known = ", ".join(MODELS)
         raise ArgumentError(f"name={name!r}: known models are {known}. For others use genai_lab.load(path).")
@@ -75,13 +78,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """`python -m genai_lab.workbench.default_model`: make the folder and print its path."""
     parser = argparse.ArgumentParser(prog="python -m genai_lab.workbench.default_model", description=main.__doc__)
     parser.add_argument("name", nargs="?", default="smollm2", choices=[*MODELS])
-    parser.add_argument("-p", "--precision", default="int4", choices=[*Precision])
+    parser.add_argument("-p", "--precision", default="int4", choices=[str(p) for p in Precision])
     args = parser.parse_args(arguments)
     try:
         print(model_folder(args.name, args.precision))
     except GenaiLabError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing half-made is left", file=sys.stderr)
+        return 130
     return 0
 
 

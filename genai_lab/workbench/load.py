@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from pathlib import Path
 
+from genai_lab.errors import ArgumentError
 from genai_lab.models import Model
+from genai_lab.paths import checked_path
 from genai_lab.workbench.default_model import MODELS, model_folder
 
 
@@ -14,15 +16,28 @@ def load(name_or_path: str | os.PathLike[str] = "smollm2") -> Model:
 
     Args:
         name_or_path: a known name ("smollm2": fetched and converted at first use, then cached), or the path of any
-        model
-            folder in onnxruntime-genai's format.
+            model folder in onnxruntime-genai's format.
 
     Raises:
+        ArgumentError, ArgumentTypeError: neither a known name nor a path.
+        OutputError: the cache, where the default model is kept, cannot be written.
         DownloadError: the default model is neither cached nor reachable; the message says what to do.
         ModelFolderError: the folder cannot be used.
     """
     if isinstance(name_or_path, str) and name_or_path in MODELS:
         return Model(model_folder(name_or_path))
-    if not Path(name_or_path).is_dir() and isinstance(name_or_path, str) and os.sep not in name_or_path:
-        return Model(model_folder(name_or_path))  # neither: its error names the known models
-    return Model(name_or_path)
+    path = checked_path(name_or_path, "name_or_path", "a model folder")
+    if isinstance(name_or_path, str) and _is_a_name(name_or_path):
+        close = difflib.get_close_matches(name_or_path.lower(), MODELS, n=1)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise ArgumentError(
+            f"name_or_path is {name_or_path!r:.60}; a known model ({', '.join(MODELS)}) or the path of a model folder "
+            f"is allowed, and there is no such folder here. {hint}Other models become folders by "
+            f"python -m genai_lab.builder -i model.gguf -o FOLDER -p int4."
+        )
+    return Model(path)
+
+
+def _is_a_name(text: str) -> bool:
+    """Whether this can only have been meant as a model's name."""
+    return not os.path.exists(text) and os.sep not in text and "/" not in text and not text.endswith(".gguf")

