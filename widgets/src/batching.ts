@@ -285,7 +285,7 @@ export const makeBatching: MakeView = ({ store, root }) => {
 
   const draw = (change: string): void => {
     if (change === "theme") ink = undefined;
-    if (change !== "select") lanes.update(engine);
+    if (change !== "select" || !lanes.steps) lanes.update(engine);
     if (change === "data") stillKey = "";
     const some = lanes.steps > 0;
     for (const part of [tools, box, read, why]) part.hidden = !some;
