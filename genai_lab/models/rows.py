@@ -7,6 +7,7 @@ rows: a new one costs milliseconds, a kept one microseconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,19 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
 from genai_lab.models.model import Model
+
+MASK_STEP = 32  # columns by which a decode run's mask grows: until then its binding stays as it is
+
+
+@dataclass(slots=True)
+class _Decode:
+    """What decode runs of one range of B rows reuse."""
+
+    binding: Any
+    ids: NDArray[Any]  # [B, 1]
+    positions: NDArray[Any] | None  # [B, 1]
+    logits: NDArray[Any]  # [B, 1, V]
+    mask: NDArray[Any] | None = None  # [B, T rounded up]
 
 
 class RowsExecutor:
@@ -45,10 +59,10 @@ class RowsExecutor:
         self._mask_dtype = session.inputs[self._mask].dtype if self._mask in session.inputs else np.dtype(np.int64)
         self._logits_dtype = session.outputs[self._logits].dtype
         self._bindings: dict[tuple[int, int, str], Any] = {}
-        self._mask_memory = np.zeros(self.rows * self.capacity, self._mask_dtype)
+        self._mask_memory = np.ones(self.capacity, self._mask_dtype)
         self._columns = np.arange(self.capacity)
-        self._kept: list[NDArray[Any]] = []  # what the last run's binding points to
-        self._decode_logits: dict[tuple[int, int], NDArray[Any]] = {}  # bound once per range of rows
+        self._kept: list[NDArray[Any]] = []  # what the last chunk's binding points to
+        self._decodes: dict[tuple[int, int], _Decode] = {}
         self.run_options = ort.RunOptions()
 
     def decode(self, first_row: int, tokens: NDArray[np.int32], cached: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -61,15 +75,14 @@ class RowsExecutor:
         Returns:
             [B, V] float32 logits; the next decode run of the same rows overwrites them.
         """
-        count = tokens.size
-        binding, logits = self._decode_binding(first_row, count)
-        ids = tokens.astype(self._ids_dtype).reshape(count, 1)
-        total = int(cached.max()) + 1
-        mask = self._mask_memory[: count * total].reshape(count, total)
-        np.less_equal(self._columns[:total], cached[:, None], out=mask, casting="unsafe")
-        self._bind(binding, ids, mask, cached.reshape(count, 1))
-        self.model.session.inference.run_with_iobinding(binding)
-        rows: NDArray[np.float32] = logits[:, -1].astype(np.float32, copy=False)
+        kept = self._decode(first_row, tokens.size)
+        kept.ids[:, 0] = tokens
+        if kept.positions is not None:
+            kept.positions[:, 0] = cached
+        if self._mask in self.model.session.inputs:
+            self._mask_decode(kept, cached)
+        self.model.session.inference.run_with_iobinding(kept.binding)
+        rows: NDArray[np.float32] = kept.logits[:, -1].astype(np.float32, copy=False)
         return rows
 
     def chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
@@ -77,7 +90,6 @@ class RowsExecutor:
         ids = tokens.astype(self._ids_dtype).reshape(1, -1)
         total = cached + tokens.size
         mask = self._mask_memory[:total].reshape(1, total)
-        mask.fill(1)
         positions = np.arange(cached, total).reshape(1, -1)
         binding = self._binding(row, 1)
         self._bind(binding, ids, mask, positions)
@@ -98,15 +110,32 @@ class RowsExecutor:
             self._kept.append(places)
             _bind_input(binding, self._positions, places)
 
-    def _decode_binding(self, first_row: int, count: int) -> tuple[Any, NDArray[Any]]:
-        """The binding of a range of rows with its logits memory, [B, 1, V]."""
-        binding = self._binding(first_row, count, "decode")
-        key = (first_row, count)
-        if key not in self._decode_logits:
-            logits = np.empty((count, 1, self.model.vocab_size), self._logits_dtype)
-            binding.bind_output(self._logits, "cpu", 0, logits.dtype.type, list(logits.shape), logits.ctypes.data)
-            self._decode_logits[key] = logits
-        return binding, self._decode_logits[key]
+    def _decode(self, first_row: int, count: int) -> _Decode:
+        """The kept binding of a range of rows with its ids, positions and logits."""
+        kept = self._decodes.get((first_row, count))
+        if kept is not None:
+            return kept
+        session, binding = self.model.session, self._binding(first_row, count, "decode")
+        ids = np.zeros((count, 1), self._ids_dtype)
+        positions = None
+        _bind_input(binding, self._ids, ids)
+        if self._positions in session.inputs:
+            positions = np.zeros((count, 1), session.inputs[self._positions].dtype)
+            _bind_input(binding, self._positions, positions)
+        logits = np.empty((count, 1, self.model.vocab_size), self._logits_dtype)
+        binding.bind_output(self._logits, "cpu", 0, logits.dtype.type, list(logits.shape), logits.ctypes.data)
+        kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits)
+        return kept
+
+    def _mask_decode(self, kept: _Decode, cached: NDArray[np.int64]) -> None:
+        """Ones for what each row holds and its new token, zeros up to the mask's width, which grows in steps: the
+        attention kernel takes each row's length from its ones."""
+        total = int(cached.max()) + 1
+        width = min(-(-total // MASK_STEP) * MASK_STEP, self.capacity)
+        if kept.mask is None or kept.mask.shape[1] != width:
+            kept.mask = np.empty((cached.size, width), self._mask_dtype)
+            _bind_input(kept.binding, self._mask, kept.mask)
+        np.less_equal(self._columns[:width], cached[:, None], out=kept.mask, casting="unsafe")
 
     def _binding(self, first_row: int, count: int, kind: str = "chunk") -> Any:
         """The binding of a range of rows, with the slab as past and as present."""

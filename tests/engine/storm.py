@@ -12,9 +12,7 @@ import numpy as np
 
 from genai_lab.engine import Engine, EngineEvent, EngineEventFlags, Request, TurnOptions
 from genai_lab.types import FinishReason
-from tests.engine.asking import Tokens
-
-SAMPLED = {"do_sample": True, "top_k": 20, "temperature": 1.5, "repetition_penalty": 1.2}
+from tests.engine.asking import SAMPLED, Tokens
 
 
 class BoomError(Exception):

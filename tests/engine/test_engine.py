@@ -10,7 +10,6 @@ import pytest
 import genai_lab
 from genai_lab.engine import (
     Engine,
-    EngineEvent,
     EngineEventFlags,
     Fcfs,
     PrefixFirst,
@@ -18,58 +17,15 @@ from genai_lab.engine import (
     RequestOptions,
     ShortestFirst,
     Static,
-    TurnOptions,
 )
 from genai_lab.errors import ArgumentError, CapacityError, StateError
-from genai_lab.kvcache import VmStore, check_cache, raise_if_broken
 from genai_lab.types import FinishReason
-from tests.engine.asking import Tokens, alone, prompts
-
-SAMPLED = {"do_sample": True, "top_k": 20, "temperature": 1.5, "repetition_penalty": 1.2}
+from tests.engine.asking import SAMPLED, alone, answers, drain, prompts, skip_without_pages, turn
 
 
 @pytest.fixture(scope="module")
 def model(tiny_folder: Path) -> genai_lab.Model:
     return genai_lab.Model(tiny_folder)
-
-
-def turn(count: int, seed: int | None = None, **options: object) -> TurnOptions:
-    made = TurnOptions()
-    made.set_max_generated_tokens(count)
-    for name, value in options.items():
-        getattr(made, f"set_{name}")(value)
-    if seed is not None:
-        made.set_seed(seed)
-    return made
-
-
-def drain(engine: Engine) -> list[EngineEvent]:
-    """Run until nothing is left; every step's cache is checked."""
-    buffer, events = engine.create_event_buffer(5), []
-    while engine.has_pending_requests():
-        engine.run(buffer)
-        raise_if_broken(check_cache(engine._cache.snapshot()))
-        events += list(buffer)
-    return events
-
-
-def answers(engine: Engine, asked: list[Tokens], count: int, **options: object) -> list[list[int]]:
-    """Ask everything at once; the answers in order."""
-    requests = [engine.create_request() for _ in asked]
-    for number, (request, prompt) in enumerate(zip(requests, asked, strict=True)):
-        request.begin_turn(prompt, turn(count, seed=number if options else None, **options))
-    found: dict[int, list[int]] = {request.number: [] for request in requests}
-    for event in drain(engine):
-        if event.token is not None and event.request is not None:
-            found[event.request.number].append(event.token)
-    return [found[request.number] for request in requests]
-
-
-def skip_without_pages(mode: dict[str, object]) -> None:
-    """The mapped backend needs Linux; everywhere else its modes are skipped, and say why."""
-    availability = VmStore.is_available()
-    if mode.get("kv_backend") == "vm" and not availability.available:
-        pytest.skip(availability.reason)
 
 
 MODES = {
