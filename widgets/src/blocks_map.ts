@@ -58,7 +58,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
   let scene: Scene | null = null;
   let hover: number | null = null;
   /** What each cell of the pool was painted as. */
-  let painted: string[] = [];
+  let painted: number[] = [];
   let paintedFor = "";
 
   const card = makeCard(() => {
@@ -123,11 +123,10 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
     return { width, height: Math.ceil(grid.bottom) + 4, strip, grid, table, wires, lanes };
   };
 
-  const look = (pool: Pool, id: number, evicted: ReadonlySet<number>, place: ReturnType<typeof tokenPlace>): Look => {
+  const look = (pool: Pool, id: number, evicted: boolean, place: ReturnType<typeof tokenPlace>): Look => {
     const holders = pool.holders(id);
     const { request, step } = store.at;
-    const mine = holders.includes(request);
-    const owner = mine ? request : holders[0];
+    const owner = holders.includes(request) ? request : holders[0];
     const kept = !holders.length && engine.isKept(step, id);
     return {
       state: holders.length ? "used" : kept ? "cached" : "free",
@@ -138,14 +137,19 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
       filled: pool.filled[id],
       blockSize: pool.blockSize,
       holders: holders.length > 1 && ink ? holders.map((r) => hueOf(ink as EngineInk, r)) : [],
-      evicted: evicted.has(id),
+      evicted,
       slot: place?.block === id ? place.slot : null,
     };
   };
 
-  /** Two cells with the same key look the same. */
-  const keyOf = (l: Look, holders: readonly number[]): string =>
-    `${l.state[0]}${l.letter}${l.count > 1 ? holders.join() : ""}/${l.filled}${l.evicted ? "!" : ""}${l.slot ?? ""}`;
+  /** Two cells with the same key look the same; made for every block in every step, so a number. */
+  const keyOf = (pool: Pool, id: number, evicted: boolean, slot: number): number => {
+    const count = pool.counts[id];
+    let who = count ? (pool.ownerOf(id) as number) + 2 : Number(engine.isKept(pool.step, id));
+    // the holders of a shared block have their own marks, and the chosen one gives its letter
+    if (count > 1) for (const r of pool.holders(id)) who = (who * 31 + r) % 65_521;
+    return ((who * 4096 + pool.filled[id]) * 256 + Math.min(count, 255)) * 512 + (evicted ? 256 : 0) + (slot + 1);
+  };
 
   // ---------------------------------------------------------------- painting
 
@@ -163,13 +167,13 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
       if (grid.size !== "large") paintRowNames(g, grid, pool.size, colours);
     }
     for (let id = 0; id < pool.size; id++) {
-      const l = look(pool, id, evicted, place);
-      const key = keyOf(l, pool.holders(id));
+      const gone = evicted.has(id);
+      const key = keyOf(pool, id, gone, place?.block === id ? place.slot : -1);
       if (painted[id] === key) continue;
       const spot = spotOf(grid, id);
       if (painted[id] !== undefined) g.clearRect(spot.x - 1, spot.y - 1, grid.w + 2, grid.h + 2);
       painted[id] = key;
-      paintCell(g, colours, grid.size, spot, grid.w, grid.h, l);
+      paintCell(g, colours, grid.size, spot, grid.w, grid.h, look(pool, id, gone, place));
     }
   };
 
@@ -195,7 +199,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
     paintStripTitle(g, s, colours);
     const place = tokenPlace();
     for (let i = 0; i < table.length; i++) {
-      const l = look(pool, table[i], new Set(), place);
+      const l = look(pool, table[i], false, place);
       const own = Math.min(pool.blockSize, Math.max(0, engine.numTokens(request, step) - i * pool.blockSize));
       const shown = { ...l, letter: "", filled: own, hue: hueOf(colours, request), holders: [] };
       paintCell(g, colours, strip.size, spotOf(strip, i), strip.w, strip.h, shown);

@@ -5,7 +5,7 @@
  * own number is `stepAt(i).step`. Knows nothing about the page.
  */
 import type { Chunk } from "./chunk";
-import { BlockTable, Groups } from "./engine_index";
+import { BlockTable, countUpTo, Groups } from "./engine_index";
 import { type Block, BlockStory, type Holder, Pool, type PoolEvent, type PoolEventName } from "./engine_pool";
 import { count } from "./format";
 import { Table } from "./table";
@@ -61,9 +61,10 @@ export interface EngineRequest {
 
 /** A request was given a place; `cachedTokens` of its text were in the cache already, `why` says why not more. */
 export interface Admission {
+  step: number;
   request: number;
   cachedTokens: number;
-  why: string;
+  readonly why: string;
 }
 
 /** A sentence's numbers by name; those that name a request can be written otherwise. */
@@ -134,6 +135,9 @@ interface Track {
   /** Row + 1 by step from `first` on; 0 = none. */
   decisions: number[];
   holders: number[];
+  /** Rows of its admissions, and their steps. */
+  admitted: number[];
+  admittedIn: number[];
   table: BlockTable;
 }
 
@@ -299,25 +303,29 @@ export class EngineData {
   /** Requests that were given a row in a step. */
   admissions(i: number): Admission[] {
     const [from, to] = this.admissionsOf.range(i);
-    return Array.from({ length: to - from }, (_, k) => {
-      const row = from + k;
-      const get = (column: string) => this.byName.admissions.get(column, row);
-      const operands = this.named("admission_operands", this.admissionOperands.range(row));
-      return {
-        request: get("request"),
-        cachedTokens: get("cached_tokens"),
-        why: fill(this.word(get("template")), operands),
-      };
-    });
+    return Array.from({ length: to - from }, (_, k) => this.admissionAt(from + k));
   }
 
-  /** The last time a request was given a row, up to a step. */
-  admission(request: number, i: number): (Admission & { step: number }) | null {
-    for (let step = Math.min(i, this.steps - 1); step >= 0 && this.holderRow(request, step) !== undefined; step--) {
-      const found = this.admissions(step).find((a) => a.request === request);
-      if (found) return { ...found, step };
-    }
-    return null;
+  /** The last time a request that holds a row after step `i` was given it. */
+  admission(request: number, i: number): Admission | null {
+    const track = this.tracks.get(request);
+    if (!track || this.holderRow(request, i) === undefined) return null;
+    const row = track.admitted[countUpTo(track.admittedIn, i) - 1];
+    return row === undefined ? null : this.admissionAt(row);
+  }
+
+  private admissionAt(row: number): Admission {
+    const get = (column: string) => this.byName.admissions.get(column, row);
+    const operands = () => this.named("admission_operands", this.admissionOperands.range(row));
+    const template = this.word(get("template"));
+    return {
+      step: get("step"),
+      request: get("request"),
+      cachedTokens: get("cached_tokens"),
+      get why() {
+        return fill(template, operands());
+      },
+    };
   }
 
   /** The whole pool after a step. */
@@ -333,7 +341,7 @@ export class EngineData {
   /** Whether a block that nobody holds after a step still has content that can be found. */
   isKept(i: number, block: number): boolean {
     const row = this.stories.get(block)?.last(i);
-    return row !== undefined && this.eventAt(row).event === "kept";
+    return row !== undefined && this.word(this.byName.pool.get("event", row)) === "kept";
   }
 
   block(i: number, id: number): Block {
@@ -437,7 +445,7 @@ export class EngineData {
   private track(request: number, step: number): Track {
     let track = this.tracks.get(request);
     if (!track) {
-      track = { first: step, decisions: [], holders: [], table: new BlockTable() };
+      track = { first: step, decisions: [], holders: [], admitted: [], admittedIn: [], table: new BlockTable() };
       this.tracks.set(request, track);
     }
     return track;
@@ -473,6 +481,9 @@ export class EngineData {
   private addAdmission(row: number, step: number): void {
     const { admissions } = this.byName;
     this.admissionsOf.add(step);
+    const track = this.track(admissions.get("request", row), step);
+    track.admitted.push(row);
+    track.admittedIn.push(step);
     const taken = Math.floor(admissions.get("cached_tokens", row) / (this.blockSize || 1));
     for (const block of this.table(admissions.get("request", row), step).slice(0, taken)) this.story(block).hit(step);
   }
