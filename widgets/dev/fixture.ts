@@ -346,7 +346,7 @@ export function chunkOf(trace: Trace, span?: Span): Promise<Uint8Array> {
     seq: span?.seq ?? 0,
     first: { tokens: t0, stages: s0, seen: before.seen.length, changed: before.changed.length },
     model: { name: "SmolLM2-135M-Instruct", vocab_size: VOCAB, kv_bytes_per_token: 46080 },
-    origin: { machine: "2 CPU threads, onnxruntime 1.32.0", recorded_at: "2026-01-31T12:00:00Z", dropped_events: 0 },
+    origin: { machine: "2 CPU threads, onnxruntime 1.32.0", recorded_at: "2026-01-31T12:00:00Z", dropped: {} },
     runs: trace.runs,
     texts: allTexts(),
     stage_names: STAGES,

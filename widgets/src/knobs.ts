@@ -84,7 +84,7 @@ export const KNOBS: Record<string, Knob> = {
 
 /** Column heads: name, what it does. */
 const HEADS: Record<string, [string, string]> = {
-  raw: ["raw", "what the model gave"],
+  raw: ["raw", "the model's own probabilities"],
   min_length: ["min length", "no end before this length"],
   [PENALTY]: ["penalty", "words used before lose"],
   no_repeat_ngram: ["no repeats", "no word group twice"],
@@ -92,7 +92,7 @@ const HEADS: Record<string, [string, string]> = {
   top_k: ["top-k", "keep only the k best"],
   top_p: ["top-p", "keep best until this share"],
   min_p: ["min-p", "drop below part of the best"],
-  drawn: ["drawn", "one of what is left"],
+  drawn: ["drawn", "one of those left, at random"],
 };
 /** Name of a column and what it does; an unknown stage is a person's own processor. */
 export const headOf = (name: string): [string, string] =>

@@ -5,9 +5,9 @@
  */
 import { refuse, refused } from "./card";
 import { h, refill, say } from "./dom";
-import { candidates, count, ordinal, percent, time } from "./format";
+import { candidates, count, oneLine, ordinal, percent, time } from "./format";
 import type { Store } from "./store";
-import { brief, firstTokenMs, placeInAnswer, runName, tookMs, word } from "./tokens";
+import { byHand, candidateName, firstTokenMs, placeInAnswer, runName, tookMs } from "./tokens";
 import type { Selection } from "./types";
 
 const SHOWN = 8;
@@ -41,6 +41,15 @@ export function alternatives(store: Store, row: number, shown = SHOWN): Alternat
   return out;
 }
 
+/** The panel grows to its highest content and stays so, lest the page jump under the pointer; a new width begins anew. */
+function keepHeight(element: HTMLElement): void {
+  const width = String(element.clientWidth);
+  if (element.dataset.width !== width) element.style.minHeight = "";
+  element.dataset.width = width;
+  const high = element.offsetHeight;
+  if (high > (Number.parseFloat(element.style.minHeight) || 0)) element.style.minHeight = `${high}px`;
+}
+
 export interface Pin {
   element: HTMLElement;
   show(at: Selection, preview: boolean): void;
@@ -49,13 +58,14 @@ export interface Pin {
 
 export function makePin(store: Store, back: () => void): Pin {
   const heading = h("h3");
+  const glance = h("div", { class: "gl-glance" });
   const list = h("ul", { class: "gl-alts" });
   const note = h("p", { class: "gl-note", "aria-live": "polite" });
   const facts = h("dl", { class: "gl-facts" });
   const element = h(
     "div",
     { class: "gl-pin" },
-    h("div", {}, heading, list, note),
+    h("div", {}, heading, glance, list, note),
     h("div", {}, h("h3", {}, "In numbers"), facts),
   );
   let at: Selection = { run: 0, token: -1 };
@@ -85,7 +95,7 @@ export function makePin(store: Store, back: () => void): Pin {
     if (!line?.choice || line.choice.chosen) return;
     const made = store.branchAt(at, line.choice.id);
     if (made) store.select(made.info.run, 0);
-    else if (!refused(line.button)) store.branch(at.run, at.token, line.choice.id, null);
+    else if (!refused(line.button)) store.branch(at.run, store.indexAt(at), line.choice.id, null);
   };
   list.addEventListener("click", (e) => take((e.target as Element).closest("button")));
   list.addEventListener("keydown", (e) => {
@@ -110,15 +120,14 @@ export function makePin(store: Store, back: () => void): Pin {
       if (!a) return;
       const made = !a.chosen && store.branchAt(at, a.id);
       say(line.rank, count(a.rank));
-      say(line.name, word(store, a.id));
+      say(line.name, candidateName(store, at, a.id));
       line.name.classList.toggle("gl-special", store.special(a.id));
       line.bar.style.width = `${a.prob * 100}%`;
       say(line.value, percent(a.prob));
-      const forced = store.tokens.get("final_prob", row);
       say(
         line.go,
         a.chosen
-          ? Number.isNaN(forced)
+          ? byHand(store, row)
             ? "put here by hand"
             : "chosen"
           : made
@@ -139,7 +148,7 @@ export function makePin(store: Store, back: () => void): Pin {
           ? "The notebook has not answered yet; a cell may still be running there."
           : waiting.token === null
             ? "Asked the model to write again …"
-            : `Asked the model to continue with “${brief(store, waiting.token)}” …`
+            : `Asked the model to continue with “${oneLine(candidateName(store, at, waiting.token), 24)}” …`
         : (reason ?? "Pick another candidate to see how the answer would have gone on."),
     );
   };
@@ -157,17 +166,21 @@ export function makePin(store: Store, back: () => void): Pin {
       fact(percent(get("prob")), "probability the model gave to this token, before any setting is applied"),
       fact(
         ordinal(get("rank")),
-        get("rank") === 1 ? `the most likely of ${all}` : `place among ${all}, 1st being the most likely`,
+        `rank: its place among ${all}, sorted by probability${get("rank") === 1 ? "; 1st is the most likely" : ""}`,
       ),
-      fact(candidates(bits), `equally likely tokens would leave the same doubt (entropy ${bits.toFixed(2)} bits)`),
-      Number.isNaN(drawn)
+      fact(candidates(bits), `equally likely tokens would leave the same doubt (entropy, ${bits.toFixed(2)} bits)`),
+      byHand(store, row)
         ? fact("by hand", "this token was put here, not drawn; the model continued after it")
         : run?.info.settings.mode === "greedy"
           ? fact("best", "the most likely token was taken, nothing was left to chance")
           : fact(percent(drawn), "probability it was drawn with, after all settings"),
-      first && run
-        ? fact(time(firstTokenMs(store, run)), "from the question to this first token")
-        : fact(time(tookMs(store, row)), "to make this token"),
+      fact(
+        byHand(store, row) ? "none" : time(tookMs(store, row)),
+        first && run
+          ? `to make this token, reading the prompt included; ${time(firstTokenMs(store, run))} after the question`
+          : "to make this token: its latency, from reading the one before it to choosing it",
+      ),
+      fact(`index ${count(store.indexAt(at))}`, `in trace.tokens() of run ${at.run}, where counting begins at 0`),
     );
   };
 
@@ -180,8 +193,17 @@ export function makePin(store: Store, back: () => void): Pin {
       if (row === undefined) return;
       const hint = !preview && !store.picked && !store.running ? ", where it hesitated most" : "";
       say(heading, `What else could it have said at token ${placeInAnswer(store, now) + 1}${hint}?`);
+      const picked = placeInAnswer(store, store.selected) + 1;
+      say(
+        glance,
+        preview
+          ? `only a look under the pointer: click to pick it, token ${picked} stays picked`
+          : "The pointer only looks; a click picks a token.",
+      );
       showAlternatives(row);
       showFacts(row);
+      element.classList.toggle("gl-look", preview);
+      keepHeight(element);
     },
     focus: () => lines.find((l) => l.button.tabIndex === 0)?.button.focus(),
   };

@@ -7,13 +7,18 @@ import { knobsOf, type Line, lineAt, linesOf, processorsOf, ranksOf, stepOf, TAI
 import { makeCard, refuse, refused } from "./card";
 import { h, refill, say } from "./dom";
 import { drawMany, expectedRange } from "./draws";
-import { count, percent } from "./format";
+import { count, oneLine, percent } from "./format";
 import { headOf } from "./knobs";
 import { DRAWS, Grid } from "./pipeline_grid";
 import { evaluate, type Stage } from "./sampling";
-import { brief, originWords, placeInAnswer, settingsWords, textBefore, word } from "./tokens";
+import { byHand, candidateName, nameAt, originWords, placeInAnswer, settingsWords, textBefore } from "./tokens";
 import type { Knobs } from "./types";
 import type { MakeView } from "./view";
+
+const seedWords = (seed: number | null | undefined): string =>
+  seed === null || seed === undefined
+    ? ""
+    : ` random_seed ${seed} is where its random numbers began: the same seed draws the same tokens.`;
 
 export const makePipeline: MakeView = ({ store, root }) => {
   let knobs: Knobs | null = null;
@@ -57,8 +62,20 @@ export const makePipeline: MakeView = ({ store, root }) => {
   const why = h("span", { class: "gl-ink2" });
   const tools = h("div", { class: "gl-tools" }, context, h("div", { class: "gl-right" }, drawButton, resetButton));
   const write = h("div", { class: "gl-write" }, h("span", {}, "With these settings:"), onButton, againButton, why);
+  const term = (name: string, meaning: string): (Node | string)[] => [h("b", {}, name), `: ${meaning} `];
+  const words = h(
+    "div",
+    { class: "gl-words" },
+    ...term("raw", "the model's own probabilities, before any setting."),
+    ...term("rank", "place in the list, 1 is the most likely."),
+    ...term("penalty", "scores of tokens that occurred before are divided (÷)."),
+    h("span", { class: "gl-swatch", "aria-hidden": true }),
+    ...term(" hatched", "many candidates together."),
+    ...term("✕", "cut here, and why."),
+    "· is a space, ↵ a line end.",
+  );
   const empty = h("div", { class: "gl-empty" });
-  card.body.append(tools, grid.element, note, write, empty);
+  card.body.append(tools, grid.element, note, words, write, empty);
 
   // ---------------------------------------------------------------- words
 
@@ -75,14 +92,14 @@ export const makePipeline: MakeView = ({ store, root }) => {
       const [low, high] = expectedRange(DRAWS, p);
       return n >= low && n <= high;
     });
-    return `Last column: counts in 1000 draws (seed ${seed}). The upright mark is what theory expects, the thin pair holds 95 of 100 such counts; ${inside.length} of ${open.length} lines lie inside.`;
+    return `Last column: counts in 1000 draws (random seed ${seed}: where the random numbers begin; the same seed draws the same). The upright mark is what theory expects, the thin pair holds 95 of 100 such counts; ${inside.length} of ${open.length} lines lie inside.`;
   };
 
   /** What happened at this token in the recorded run. */
   const recordedWords = (at: number): string => {
-    const token = `“${brief(store, store.tokens.get("token", at))}”`;
+    const token = `“${oneLine(nameAt(store, store.selected), 32)}”`;
     const drawn = store.tokens.get("final_prob", at);
-    if (Number.isNaN(drawn)) return `In this branch ${token} was put here by hand (marked).`;
+    if (byHand(store, at)) return `In this branch ${token} was put here by hand (marked).`;
     if (!asRecorded()) return `With other settings than recorded. In the recorded run ${token} was taken (marked).`;
     if (knobs?.mode === "greedy")
       return `In the recorded run ${token} was taken because it is the most likely one left (marked).`;
@@ -90,7 +107,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
   };
 
   const explain = (at: number, chosen: number): void => {
-    const where = ` It was number ${count(store.tokens.get("rank", at))} in the model's list.`;
+    const where = ` It was number ${count(store.tokens.get("rank", at))} in the model's list (its rank).`;
     say(note, counts ? drawWords(counts) : `${recordedWords(at)}${chosen < 0 ? where : ""}`);
   };
 
@@ -105,7 +122,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
     const ids = store.top("top_ids", at);
     const all = [...stages, stages[stages.length - 1]];
     const exact = Array.from(ids, (id, slot): [string, Line] => [
-      word(store, id),
+      candidateName(store, store.selected, id),
       { kind: "one", slot, rank: slot + 1 },
     ]);
     const tail = lines.filter((l) => l.kind === "band").map((l): [string, Line] => [`rank ${ranksOf(l, false)}`, l]);
@@ -130,7 +147,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
   };
   onButton.addEventListener(
     "click",
-    withRow((at, k) => store.branch(at.run, at.token, null, k)),
+    withRow((at, k) => store.branch(at.run, store.indexAt(at), null, k)),
   );
   againButton.addEventListener(
     "click",
@@ -175,16 +192,16 @@ export const makePipeline: MakeView = ({ store, root }) => {
     row = now;
     const run = store.run(at.run);
     const has = row !== undefined && run !== undefined;
-    for (const part of [tools, grid.element, note, write]) part.hidden = !has;
+    for (const part of [tools, grid.element, note, words, write]) part.hidden = !has;
     empty.hidden = has;
     card.element.classList.toggle("gl-blank", !has);
     card.caption(
       "measured",
-      `${originWords(store)} The 64 highest scores of each step, and how many of all other tokens have which score.${run ? ` The recorded settings: ${settingsWords(run.info.settings)}.` : ""}`,
+      `${originWords(store)} The 64 highest scores of each step, and how many of all other tokens have which score.${run ? ` The recorded settings: ${settingsWords(run.info.settings)}.${seedWords(run.info.settings.random_seed)}` : ""}`,
     );
     card.caption(
       "modelled",
-      "What the sliders show, computed on this page from those numbers. Lines such as 13–20 are groups of ranks; beyond 64 they are counted from the histogram, within about 0.2 percentage points.",
+      "What the sliders show, computed on this page from those numbers. Lines such as 13–20 are groups of ranks; beyond 64 they are counted from a histogram (how many tokens have about which score), within about 0.2 percentage points.",
     );
     if (row === undefined || !run) {
       say(
@@ -205,7 +222,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
     const processors = processorsOf(store, row);
     stages = evaluate(stepOf(store, row), knobs, processors, TAIL_EDGES);
     lines = linesOf(ids.length, store.vocabulary, chosen);
-    grid.show({ stages, lines, ids, chosen, rank: store.tokens.get("rank", row), knobs, processors, counts });
+    grid.show({ at, stages, lines, ids, chosen, rank: store.tokens.get("rank", row), knobs, processors, counts });
     headline();
     const before = textBefore(store, at, 5);
     refill(

@@ -10,12 +10,13 @@ import { count, percent } from "./format";
 import { headOf, KNOBS, type Knob } from "./knobs";
 import type { Processor, Stage } from "./sampling";
 import type { Store } from "./store";
-import { word } from "./tokens";
-import type { Knobs } from "./types";
+import { candidateName } from "./tokens";
+import type { Knobs, Selection } from "./types";
 
 export const DRAWS = 1000;
 
 export interface Scene {
+  at: Selection;
   /** One more than there are stages: the last column is what is drawn. */
   stages: Stage[];
   lines: Line[];
@@ -146,14 +147,14 @@ export class Grid {
     return slider;
   }
 
-  private nameLines({ lines, ids, chosen, rank }: Scene): void {
+  private nameLines({ at, lines, ids, chosen, rank }: Scene): void {
     lines.forEach((line, i) => {
       const element = this.names[i];
       const hidden = chosen < 0 && line.kind === "band" && rank >= line.from && rank <= line.to;
       element.classList.toggle("gl-pick", line.kind === "one" ? line.slot === chosen : hidden);
       if (line.kind === "one") {
         const id = ids[line.slot];
-        const name = word(this.store, id);
+        const name = candidateName(this.store, at, id);
         const special = this.store.special(id) ? "gl-special" : null;
         refill(element, h("em", {}, String(line.rank)), h("span", { class: special }, name));
         element.title = name;

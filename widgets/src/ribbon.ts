@@ -6,12 +6,12 @@
  */
 import { choice, makeCard } from "./card";
 import { flag, h, refill, say } from "./dom";
-import { count, percent, time } from "./format";
+import { count, oneLine, percent, time } from "./format";
 import { makePin } from "./pin";
 import { RunBox } from "./run_box";
 import type { Run, Store } from "./store";
 import { HEADS, TINTS, Tint } from "./tint";
-import { brief, originWords, placeInAnswer, settingsWords, tookMs, word } from "./tokens";
+import { isAgain, LATENCY_WORDS, nameAt, originWords, placeInAnswer, settingsWords, tookMs } from "./tokens";
 import type { Selection } from "./types";
 import type { MakeView } from "./view";
 
@@ -27,27 +27,36 @@ export function treeOrder(store: Pick<Store, "runs">, closed: ReadonlySet<number
   return out;
 }
 
-/** All numbers of a run's tokens, for the table. */
 /** What a screen reader hears when the newest answer is over. */
 function outcome(status: string): string {
   if (status === "failed") return "the answer failed";
   return status === "stopped" ? "the answer was stopped" : "the answer is complete";
 }
 
+/** All numbers of a run's tokens, for the table. */
 function tokenSheet(store: Store, run: Run | undefined) {
   const get = (column: string, row: number) => store.tokens.get(column, row);
   return {
-    head: ["token", "text", "probability", "rank", "entropy", "time"],
-    numeric: [true, false, true, true, true, true],
+    head: ["token (from 1)", "index (from 0)", "text", "probability", "rank", "entropy", "time"],
+    numeric: [true, true, false, true, true, true, true],
     rows: (run?.rows ?? []).map((row, i) => [
-      i + 1,
-      word(store, get("token", row)),
+      placeInAnswer(store, { run: run?.info.run ?? 0, token: i }) + 1,
+      store.indexAt({ run: run?.info.run ?? 0, token: i }),
+      nameAt(store, { run: run?.info.run ?? 0, token: i }),
       percent(get("prob", row)),
       count(get("rank", row)),
       `${get("entropy", row).toFixed(2)} bits`,
       time(tookMs(store, row)),
     ]),
   };
+}
+
+/** What the signs between the words mean. */
+function glyphWords(spaces: boolean, parts: boolean): string {
+  const signs = spaces ? ["· is a space, ↵ a line end"] : [];
+  if (parts) signs.push("1/3 is the first of three tokens that make up one character");
+  signs.push("the line under a token is the longer, the bluer the token is");
+  return `${signs.join("; ")}.`;
 }
 
 export const makeRibbon: MakeView = ({ store, root, signal }) => {
@@ -64,6 +73,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     draw();
   });
   const legend = h("span", { class: "gl-legend" });
+  const glyphs = h("div", { class: "gl-words" });
   const spacesButton = h("button", { class: "gl-btn gl-tog", type: "button" }, "Spaces");
   const stopButton = h("button", { class: "gl-btn gl-stop", type: "button", "data-action": "stop" }, "Stop");
   const text = h("div", { class: "gl-text" });
@@ -77,7 +87,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     tints,
     h("div", { class: "gl-right" }, legend, spacesButton, stopButton),
   );
-  card.body.append(tools, text, closedNote, empty, pin.element, live);
+  card.body.append(tools, text, closedNote, glyphs, empty, pin.element, live);
 
   // ---------------------------------------------------------------- runs on the page
 
@@ -109,9 +119,11 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     );
     if (focus instanceof HTMLElement && text.contains(focus)) focus.focus();
     const n = closed.size;
+    const agains = [...closed].filter((id) => isAgain(store.run(id)!)).length;
+    const what = agains === n ? "more answer" : agains ? "branch or answer" : "branch";
     refill(
       closedNote,
-      n > 0 && `${n} closed ${n === 1 ? "branch" : "branches"} `,
+      n > 0 && `${n} ${what}${n === 1 ? "" : what === "branch" ? "es" : "s"} closed `,
       n > 0 &&
         h(
           "button",
@@ -128,9 +140,17 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
 
   const closeBranch = (run: Run): void => {
     closed.add(run.info.run);
-    store.select(run.info.parent ?? run.info.run, run.info.fork ?? 0);
+    const parent = run.info.parent === null ? undefined : store.run(run.info.parent);
+    if (parent && hidden(store.selected.run))
+      store.select(parent.info.run, (run.info.fork ?? 0) - store.firstIndex(parent));
     draw();
     focusToken(store.selected);
+  };
+
+  /** Whether a run or one that it hangs on is closed. */
+  const hidden = (id: number): boolean => {
+    const parent = store.run(id)?.info.parent;
+    return closed.has(id) || (parent !== null && parent !== undefined && hidden(parent));
   };
 
   /** A pick inside a closed branch, made in another picture, opens it again. */
@@ -167,7 +187,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     span.tabIndex = 0;
     flag(span, "aria-selected", true);
     const row = store.rowAt(at)!;
-    const name = brief(store, store.tokens.get("token", row));
+    const name = oneLine(nameAt(store, at), 32);
     flag(
       span,
       "aria-label",
@@ -224,7 +244,11 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
 
   const caption = (run: Run | undefined): void => {
     const how = run ? ` Tokens were picked by ${settingsWords(run.info.settings)}.` : "";
-    card.caption("measured", `${originWords(store)}${how} Probabilities are those of the model itself.${tint.remark}`);
+    const what = tint.kind === "latency" ? ` ${LATENCY_WORDS}` : " Probabilities are those of the model itself.";
+    card.caption(
+      "measured",
+      `${originWords(store)}${how}${what}${tint.remark} Pictures count tokens from 1, trace.tokens() from 0 (index).`,
+    );
   };
 
   const controls = (): void => {
@@ -263,6 +287,8 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     empty.hidden = store.runs.length > 0;
     card.element.classList.toggle("gl-blank", !empty.hidden);
     tools.hidden = !store.runs.length;
+    glyphs.hidden = tools.hidden;
+    say(glyphs, glyphWords(spaces, !!text.querySelector(".gl-part")));
     if (!empty.hidden) {
       const words = store.ready
         ? "Nothing has been recorded yet. Generate something inside “with genai_lab.record() as trace:” and show the trace again."

@@ -7,7 +7,7 @@ import { endsBlock } from "./blocks";
 import { flag, h, say } from "./dom";
 import { count, oneLine } from "./format";
 import type { Run, Store } from "./store";
-import { branchTitle, runName, textBefore, tokenSpan } from "./tokens";
+import { branchTitle, fillToken, runName, textBefore, tokenSpan } from "./tokens";
 
 /** How a run stands or ended, in words; empty when its text says so itself. */
 export function endWords(store: Store, run: Run): string {
@@ -64,7 +64,11 @@ export class RunBox {
     const id = store.tokens.get("token", run.rows[i]);
     const raw = store.text(id);
     const block = this.block ?? this.newBlock();
-    const span = tokenSpan(store, id);
+    const span = tokenSpan(store, run, i);
+    for (let n = i - 1; n >= 0 && n >= i - 3 && store.raw(id); n--) {
+      if (!store.raw(store.tokens.get("token", run.rows[n]))) break;
+      fillToken(this.spans[n], store, run, n); // its character may be complete now
+    }
     flag(span, "role", "option");
     flag(span, "aria-selected", false);
     span.tabIndex = -1;

@@ -6,12 +6,22 @@
  */
 import { choice, makeCard } from "./card";
 import { flag, h, refill, say } from "./dom";
-import { count, median, percent, time } from "./format";
+import { count, median, oneLine, percent, time } from "./format";
 import type { Run } from "./store";
 import { type Box, HEIGHT, type Layout, LEFT, layOut, type Phases } from "./timeline_layout";
-import { type Ink, measureWith, OVERVIEW_HEIGHT, paintLayout, paintOverview, readInk, surface } from "./timeline_paint";
+import {
+  type Ink,
+  LEGEND,
+  measureWith,
+  OVERVIEW_HEIGHT,
+  paintKey,
+  paintLayout,
+  paintOverview,
+  readInk,
+  surface,
+} from "./timeline_paint";
 import { type RunTimes, shareOf, stageWords, type TokenTime, timesOf } from "./times";
-import { brief, originWords, placeInAnswer } from "./tokens";
+import { byHand, firstTokenMs, LATENCY_WORDS, nameAt, originWords, placeInAnswer, runName } from "./tokens";
 import type { MakeView } from "./view";
 import { type Preset, Visible } from "./visible";
 
@@ -25,14 +35,17 @@ const PRESETS: readonly (readonly [Preset, string])[] = [
 function phasesOf(run: Run): Phases {
   const { prompt_tokens, cached_tokens, parent, forced } = run.info;
   const later = ["decode: one token at a time", "decode"];
+  const many = (n: number) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+  const kept = cached_tokens > 0 ? `; ${many(cached_tokens)} before it kept in the cache` : "";
   if (parent !== null && forced !== null) {
-    const long = "the token you chose goes in; everything before it was kept in the cache";
-    return { first: [long, "your token goes in", "your token", "yours"], later, flag: null };
+    const again = prompt_tokens - cached_tokens;
+    const what = again > 0 ? `reads your token and ${count(again)} before it` : "reads your token";
+    return { first: [`${what}${kept}`, what, "your token", "yours"], later, flag: null };
   }
   const fresh = prompt_tokens - cached_tokens;
   const all =
     cached_tokens > 0
-      ? `prefill: reads ${count(fresh)} new tokens, ${count(cached_tokens)} were in the cache`
+      ? `prefill: reads ${many(fresh)} of the prompt${kept}`
       : `prefill: reads all ${count(prompt_tokens)} prompt tokens at once`;
   return { first: [all, "prefill: reads the prompt", "prefill"], later, flag: "first token after" };
 }
@@ -43,7 +56,8 @@ function stageSheet(times: RunTimes | null) {
   const add = (key: string, ms: number) => groups.set(key, [...(groups.get(key) ?? []), ms]);
   for (const s of times?.before ?? []) add(`before: ${stageWords(s.name)[0]}`, s.to - s.from);
   for (const t of times?.tokens ?? [])
-    for (const s of t.stages) add(`${t.index ? "decode" : "first token"}: ${stageWords(s.name)[0]}`, s.to - s.from);
+    for (const s of t.stages)
+      add(`${t.index > (times?.prompt ?? 0) ? "decode" : "first token"}: ${stageWords(s.name)[0]}`, s.to - s.from);
   return {
     head: ["stage", "times", "median", "total"],
     numeric: [false, true, true, true],
@@ -62,7 +76,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
   const card = makeCard(() => stageSheet(times));
   card.title(
     "Where does the time go?",
-    "First the whole prompt is read, then tokens come one by one. Zoom in to see the stages inside one token.",
+    "First the whole prompt is read (prefill), then tokens come one by one (decode). Zoom in to see the stages inside one token.",
   );
   const [presets, showPreset] = choice("Zoom", PRESETS, (preset) => move(() => visible.follow(preset)));
   const zoomIn = h(
@@ -87,14 +101,20 @@ export const makeTimeline: MakeView = ({ store, root }) => {
       "Timeline of the stages. Left and right move by token, W and S zoom, A and D pan, F shows this token, 0 the whole run",
   });
   const read = h("div", { class: "gl-read", "aria-live": "polite" });
+  const keys = LEGEND.map((key) => [key, h("canvas", { class: "gl-key", "aria-hidden": true })] as const);
+  const legend = h(
+    "div",
+    { class: "gl-words gl-keys-line" },
+    ...keys.map(([{ words }, swatch]) => h("span", {}, swatch, words)),
+  );
   const empty = h("div", { class: "gl-empty" });
-  card.body.append(tools, overview, canvas, read, empty);
+  card.body.append(tools, overview, canvas, read, legend, empty);
 
   // ---------------------------------------------------------------- painting
 
-  const nameOf = (row: number): string => brief(store, store.tokens.get("token", row));
+  const nameOf = (token: number): string => oneLine(nameAt(store, { ...store.selected, token }), 32);
   const words = {
-    text: ({ row }: TokenTime) => nameOf(row),
+    text: ({ index }: TokenTime) => nameOf(index),
     tint: ({ row }: TokenTime) => store.tokens.get("prob", row),
   };
 
@@ -104,6 +124,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     if (!times || !run) return;
     ink ??= readInk(root);
     paintOverview(overview, times, visible.range, ink);
+    for (const [{ fill }, swatch] of keys) paintKey(swatch, fill, ink);
     const made = surface(canvas, HEIGHT);
     if (!made) return;
     const [g, w] = made;
@@ -123,9 +144,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     flag(read, "aria-live", store.running ? "off" : "polite");
     if (hover) {
       const place = placeInAnswer(store, { ...at, token: hover.token }) + 1;
-      const row = store.rowAt({ ...at, token: hover.token });
-      const what = hover.name || (row === undefined ? "" : `“${nameOf(row)}”`);
-      say(read, `${what}, token ${place}: ${time(hover.ms)}`);
+      say(read, `${hover.name || `“${nameOf(hover.token)}”`}, token ${place}: ${time(hover.ms)}`);
       return;
     }
     if (!t) {
@@ -133,13 +152,13 @@ export const makeTimeline: MakeView = ({ store, root }) => {
       return;
     }
     const { total, model, choose, rest, recorder } = shareOf(t);
-    const name = nameOf(t.row);
-    if (Number.isNaN(store.tokens.get("final_prob", t.row))) {
+    const name = nameOf(at.token);
+    if (byHand(store, t.row)) {
       refill(
         read,
         `Token ${placeInAnswer(store, at) + 1} `,
         h("b", {}, `“${name}”`),
-        " was put here by hand; nothing was computed for it.",
+        " was put here by hand: nothing was computed to choose it. The token after it waited for it to be read.",
       );
       return;
     }
@@ -236,13 +255,11 @@ export const makeTimeline: MakeView = ({ store, root }) => {
   // ---------------------------------------------------------------- drawing
 
   const headline = (): [string, string] => {
-    const first = times?.tokens[0];
-    if (!first || !times) return ["–", "until the first token"];
-    const each = Number.isFinite(times.typical) ? `, then ${time(times.typical)} each` : "";
-    const info = store.run(store.selected.run)?.info;
-    if (info && info.parent !== null && info.forced !== null)
-      return [time(times.typical), "a token in this branch (median)"];
-    return [time(first.to), `until the first token${each}`];
+    const run = store.run(store.selected.run);
+    if (!run || !times) return ["–", "until the first token"];
+    const each = Number.isFinite(times.typical) ? `, then ${time(times.typical)} each (median)` : "";
+    if (times.prompt !== 0) return [time(times.typical), `for a typical token of ${runName(store, run)} (median)`];
+    return [time(firstTokenMs(store, run)), `from question to first token${each}`];
   };
 
   const draw = (change: string): void => {
@@ -256,7 +273,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
       hover = null;
       card.refreshTable();
     }
-    for (const part of [tools, overview, canvas, read]) part.hidden = !times;
+    for (const part of [tools, overview, canvas, read, legend]) part.hidden = !times;
     empty.hidden = !!times;
     card.element.classList.toggle("gl-blank", !times);
     const waiting = store.ready
@@ -266,7 +283,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
     card.number(...headline());
     card.caption(
       "measured",
-      `${originWords(store)} Wall clock of this one run; a noisy machine shows. The recorder's own work stands in a lane of its own.`,
+      `${originWords(store)} Wall clock of this one run; a noisy machine shows. ${LATENCY_WORDS} The recorder's own work comes after it and stands in a lane of its own.`,
     );
     if (times) visible.update(times, store.selected.token);
     paint();

@@ -65,7 +65,6 @@ export const LEFT = 98;
 /** Where the bars stand. */
 export const BASE = LANES.bars[0] + LANES.bars[1];
 const TEXT_HEIGHT = 12;
-const WIDEST_BAR = 72;
 
 export type Measure = (text: string, strong: boolean) => number;
 export interface Words {
@@ -192,21 +191,16 @@ function stageBoxes(page: Page, stages: readonly StageTime[], token: number): vo
     page.inside(page.box("stage", from, to, { fill: "choose", token, name: "choosing the token" }), ["choose"], "ink");
 }
 
-/** A bar of a zoomed token stays a bar: it stands at the token's end. */
-function narrowed({ x, w }: Box): Pick<Box, "x" | "w"> {
-  const slim = Math.min(w, WIDEST_BAR);
-  return { x: x + w - slim, w: slim };
-}
-
 function laneNames(page: Page, typical: number): void {
   for (const [name, [y, h]] of Object.entries(LANES)) if (name !== "bars") page.add(name, 0, y + h / 2 + 4, "ink-2");
-  page.add("time per token", 0, LANES.bars[0] + 16, "ink-2");
+  page.add("latency", 0, LANES.bars[0] + 16, "ink-2");
   if (Number.isFinite(typical)) page.add(`median ${time(typical)}`, 0, LANES.bars[0] + 31, "ink-3");
 }
 
 export interface Phases {
   /** Words before the time of the first token; null when there is no such moment. */
   flag: string | null;
+  /** Reading what was there before, up to the first token that the model writes. */
   first: string[];
   later: string[];
 }
@@ -224,42 +218,34 @@ export function layOut(
   const x = (ms: number) => LEFT + ((ms - view.from) / (view.to - view.from)) * room;
   const c: Canvas = { view, width, measure, x };
   const page = new Page(c);
-  const { tokens, typical } = times;
-  const first = tokens[0];
+  const { tokens, typical, prompt } = times;
+  const first = tokens[prompt];
   const chosen = tokens[selected];
   laneNames(page, typical);
 
   const close = view.to - view.from < Math.max(100, 6 * typical) && chosen && selected > 0;
   const ticks = axis(page, c, close ? chosen.from : 0);
 
-  if (first) {
-    page.inside(
-      page.box("phase", times.from, first.to, { fill: "run", token: 0, name: phases.first[0] }),
-      phases.first,
-      "on-run",
-    );
-    const last = tokens[tokens.length - 1];
-    if (last !== first)
-      page.inside(
-        page.box("phase", first.to, last.to, { fill: "prep", token: 1, name: phases.later[0] }),
-        phases.later,
-        "ink",
-      );
-  }
+  const read = { fill: "run", token: prompt, name: phases.first[0] } as const;
+  if (first) page.inside(page.box("phase", times.from, first.to, read), phases.first, "on-run");
+  const last = tokens.at(-1);
+  const decode = { fill: "prep", token: Math.max(0, prompt + 1), name: phases.later[0] } as const;
+  if (last && last !== first)
+    page.inside(page.box("phase", first?.to ?? times.from, last.to, decode), phases.later, "ink");
   stageBoxes(page, times.before, 0);
 
-  const most = tokens.slice(1).reduce((m, t) => Math.max(m, t.to - t.from), 0);
+  const most = tokens.slice(prompt + 1).reduce((m, t) => Math.max(m, t.to - t.from), 0);
   const high = (ms: number) => (most > 0 ? (ms / most) * LANES.bars[1] : 0);
   for (const token of visibleTokens(tokens, view)) {
     const about = { token: token.index, name: "" };
     const box = page.box("token", token.from, token.to, { ...about, fill: "token", tint: words.tint(token) });
     if (box && box.w > 16) page.inside(box, [words.text(token)], "ink", true, true);
     stageBoxes(page, token.stages, token.index);
-    if (token.index === 0) continue;
+    if (token.index <= prompt) continue; // reading a prompt would dwarf all others
     const h = high(token.to - token.from);
     const fill = token.index === selected ? "picked" : "bar";
     const bar = page.box("bars", token.from, token.to, { ...about, fill });
-    if (bar) Object.assign(bar, { y: BASE - h, h }, narrowed(bar));
+    if (bar) Object.assign(bar, { y: BASE - h, h });
   }
 
   const inView = (ms: number) => ms >= view.from && ms <= view.to;

@@ -108,7 +108,12 @@ export function hatch(g: Brush, { x, y, w, h }: Pick<Box, "x" | "y" | "w" | "h">
 }
 
 /** The strip of the whole run, with a frame around what the picture below shows. */
-export function paintOverview(canvas: HTMLCanvasElement, { from, to, tokens }: RunTimes, view: Range, ink: Ink): void {
+export function paintOverview(
+  canvas: HTMLCanvasElement,
+  { from, to, tokens, prompt }: RunTimes,
+  view: Range,
+  ink: Ink,
+): void {
   const made = surface(canvas, OVERVIEW_HEIGHT);
   if (!made) return;
   const [g, w] = made;
@@ -118,10 +123,11 @@ export function paintOverview(canvas: HTMLCanvasElement, { from, to, tokens }: R
   g.fillRect(LEFT, 2, w - LEFT, 12);
   let filled = -1;
   for (const t of tokens) {
-    const left = x(t.index ? t.from : from);
+    const reads = t.index <= prompt;
+    const left = x(reads ? from : t.from);
     const right = Math.max(left + 1, x(t.to) - 1);
     if (right <= filled + 0.5) continue;
-    g.fillStyle = t.index ? c["s-choose"] : c["s-run"];
+    g.fillStyle = reads ? c["s-run"] : c["s-choose"];
     g.fillRect(left, 5, right - left, 6);
     filled = right;
   }
@@ -134,6 +140,23 @@ export function paintOverview(canvas: HTMLCanvasElement, { from, to, tokens }: R
   setFont(g, ink, false);
   g.fillStyle = c["ink-2"];
   g.fillText("whole run", 0, 12);
+}
+
+/** What the fills mean. The swatches are painted by the function that paints the picture. */
+export const LEGEND: readonly { fill: Kind; words: string }[] = [
+  { fill: "run", words: "the model runs" },
+  { fill: "prep", words: "prepare: text to tokens, inputs of the model" },
+  { fill: "choose", words: "choose the token, commit it to the text" },
+  { fill: "out", words: "cache and text for the reader" },
+  { fill: "recorder", words: "the recorder's own work, not counted" },
+];
+
+export function paintKey(canvas: HTMLCanvasElement, fill: Kind, ink: Ink): void {
+  const made = surface(canvas, 12);
+  if (!made) return;
+  const [g, w] = made;
+  const box = { lane: "stage", x: 0, y: 0, w, h: 12, fill, token: 0, name: "", ms: 0, tint: 0 } as const;
+  paintBox(g, ink.tones, box);
 }
 
 const tinted = (c: Tones, share: number) => `color-mix(in srgb, ${c.p1} ${Math.round(share * 100)}%, ${c.p0})`;

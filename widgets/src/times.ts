@@ -5,6 +5,7 @@
  */
 import { median } from "./format";
 import type { Run, Store } from "./store";
+import { byHand, laterRows, tookMs } from "./tokens";
 
 /** Slate tones of the picture. `recorder` is the recorder's own work, shown apart. */
 export type Kind = "prep" | "run" | "choose" | "out" | "recorder";
@@ -17,6 +18,7 @@ export interface StageTime {
 }
 
 export interface TokenTime {
+  /** Place among the run's recorded tokens. */
   index: number;
   row: number;
   from: number;
@@ -31,8 +33,10 @@ export interface RunTimes {
   tokens: TokenTime[];
   /** Stages before the first token, such as the chat template. */
   before: StageTime[];
-  /** Median time of a token after the first; NaN when there is none. */
+  /** Median latency of a token after the first one that the model wrote; NaN when there is none. */
   typical: number;
+  /** Place of the token for which the prompt was read; -1 when it is not here. */
+  prompt: number;
 }
 
 const KINDS: Record<string, Kind> = {
@@ -53,12 +57,13 @@ const WORDS: Record<string, string[]> = {
   chat_template: ["chat template", "template"],
   tokenize: ["split into tokens", "tokenize"],
   prepare_inputs: ["prepare inputs", "prepare"],
-  run_prefill: ["run model on the whole prompt", "run model", "model"],
+  run_prefill: ["run model on the whole prompt (prefill)", "run model", "model"],
   run_decode: ["run model", "model"],
   read_logits: ["read scores", "read"],
   repetition_penalty: ["penalty"],
   no_repeat_ngram: ["no repeats"],
   select: ["temperature, filters, draw", "filters, draw", "draw"],
+  commit: ["commit: put it into the text", "commit"],
   kv_append: ["keep in cache", "cache"],
   detokenize: ["turn into text", "to text"],
   recorder: ["the recorder's own work"],
@@ -70,6 +75,7 @@ export const stageWords = (name: string): string[] => WORDS[name] ?? [name.repla
 export function timesOf(store: Store, run: Run): RunTimes {
   const zero = run.info.start_ms;
   const names = store.header?.stage_names ?? [];
+  const lost = store.firstIndex(run);
   const tokens = run.rows.map((row, index): TokenTime => {
     const at = (column: string) => store.tokens.get(column, row) - zero;
     return { index, row, from: at("start_ms"), to: at("end_ms"), stages: [] };
@@ -80,17 +86,22 @@ export function timesOf(store: Store, run: Run): RunTimes {
     const name = names[get("stage")] ?? `stage ${get("stage")}`;
     const from = get("start_ms") - zero;
     const stage = { name, kind: kindOf(name), from, to: from + get("dur_ms") };
-    (tokens[get("token")]?.stages ?? before).push(stage);
+    const served = get("token");
+    if (served >= 0 && served < lost) continue; // that token was dropped
+    (tokens[served - lost]?.stages ?? before).push(stage);
   }
   for (const { stages } of tokens) stages.sort((a, b) => a.from - b.from);
   const ends = [...before, ...tokens.map((t) => ({ to: Math.max(t.to, t.stages.at(-1)?.to ?? t.to) }))];
-  const later = tokens.slice(1).map((t) => t.to - t.from);
+  const start =
+    lost > 0 ? Math.min(...tokens.map((t) => t.from), ...tokens.flatMap((t) => t.stages.map((s) => s.from))) : 0;
+  const prompt = lost > 0 || !tokens.length ? -1 : byHand(store, tokens[0].row) ? 1 : 0;
   return {
-    from: before.reduce((least, s) => Math.min(least, s.from), 0),
+    from: before.reduce((least, s) => Math.min(least, s.from), start),
     to: ends.reduce((most, s) => Math.max(most, s.to), 0),
     tokens,
     before,
-    typical: median(later),
+    typical: median(laterRows(store, run).map((row) => tookMs(store, row))),
+    prompt,
   };
 }
 
@@ -107,7 +118,7 @@ export function choosing(stages: readonly StageTime[]): [number, number][] {
   return out;
 }
 
-/** Where the time of a token went, in ms. `rest` leaves the recorder's own work out. */
+/** Where the latency of a token went, in ms. The recorder's own work comes after it. */
 export function shareOf(token: TokenTime): {
   total: number;
   model: number;
@@ -116,10 +127,7 @@ export function shareOf(token: TokenTime): {
   recorder: number;
 } {
   const sum = (kind: Kind) => token.stages.filter((s) => s.kind === kind).reduce((t, s) => t + s.to - s.from, 0);
-  const inside = token.stages
-    .filter((s) => s.kind === "recorder")
-    .reduce((t, s) => t + Math.max(0, Math.min(s.to, token.to) - Math.max(s.from, token.from)), 0);
-  const total = token.to - token.from - inside;
+  const total = token.to - token.from;
   const model = sum("run");
   const choose = sum("choose");
   return { total, model, choose, rest: Math.max(0, total - model - choose), recorder: sum("recorder") };

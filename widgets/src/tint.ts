@@ -6,7 +6,7 @@
 import { share } from "./blocks";
 import { candidates, count, median, percent, quantile, time } from "./format";
 import type { Run, Store } from "./store";
-import { tookMs } from "./tokens";
+import { laterRows, tookMs } from "./tokens";
 
 export type TintKind = "probability" | "entropy" | "latency";
 
@@ -24,7 +24,7 @@ export const HEADS: Record<TintKind, [string, string]> = {
   ],
   entropy: [
     "How much did the model hesitate at each token?",
-    "The bluer a token, the more candidates were close to each other before one was chosen.",
+    "The bluer a token, the more candidates were about as likely before one was chosen. This doubt is called entropy: 1 bit is like choosing between 2 equally likely tokens, 3 bits between 8.",
   ],
   latency: [
     "How long did each token take?",
@@ -33,9 +33,9 @@ export const HEADS: Record<TintKind, [string, string]> = {
 };
 const FULL_DOUBT_BITS = 8;
 
-/** Times of all tokens but the first of each run, sorted. */
+/** Latencies of all tokens but those that waited for a prompt, sorted. */
 const laterTimes = (store: Store, runs: readonly Run[]): Float64Array =>
-  Float64Array.from(runs.flatMap((r) => r.rows.slice(1)).map((row) => tookMs(store, row))).sort();
+  Float64Array.from(runs.flatMap((r) => laterRows(store, r)).map((row) => tookMs(store, row))).sort();
 
 export class Tint {
   kind: TintKind = "probability";
@@ -60,8 +60,10 @@ export class Tint {
     const { tokens } = this.store;
     if (this.kind === "probability") return tokens.get("prob", row);
     if (this.kind === "entropy") return share(tokens.get("entropy", row), 0, FULL_DOUBT_BITS);
-    if (run.rows[0] === row && run.info.parent === null) return 1;
-    return share(tookMs(this.store, row), ...this.scale);
+    const took = tookMs(this.store, row);
+    if (Number.isNaN(took)) return 0; // put there by hand: it took no time
+    if (run.rows[0] === row && run.info.parent === null && this.store.firstIndex(run) === 0) return 1;
+    return share(took, ...this.scale);
   }
 
   get legend(): [string, string] {
@@ -78,7 +80,10 @@ export class Tint {
     if (this.kind === "probability")
       return [percent(middle("prob")), `typical probability of a token (median of ${n})`];
     if (this.kind === "entropy")
-      return [candidates(middle("entropy")), `equally likely candidates, the typical doubt (median of ${n})`];
+      return [
+        candidates(middle("entropy")),
+        `equally likely candidates would leave the typical doubt (median of ${n})`,
+      ];
     const later = laterTimes(this.store, [run]);
     return [time(quantile(later, 0.5)), `for a typical token after the first (median of ${count(later.length)})`];
   }
@@ -86,6 +91,6 @@ export class Tint {
   /** What the caption adds. */
   get remark(): string {
     if (this.kind !== "latency") return "";
-    return " The scale runs from the 5th to the 95th percentile, so that one slow token does not make all others look alike.";
+    return " A token put there by hand took none. The scale runs from the 5th to the 95th percentile, so that one slow token does not make all others look alike.";
   }
 }

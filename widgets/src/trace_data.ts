@@ -25,6 +25,8 @@ export interface Changed {
 
 const TABLES = ["tokens", "changed", "seen", "stages"] as const satisfies readonly TableName[];
 
+const fromHex = (text: string): Uint8Array => Uint8Array.from(text.match(/../g) ?? [], (b) => Number.parseInt(b, 16));
+
 export class TraceData {
   readonly tokens = new Table("tokens");
   readonly changed = new Table("changed");
@@ -34,7 +36,7 @@ export class TraceData {
   header: Header | null = null;
   private byRun = new Map<number, Run>();
   private ordered: Run[] = [];
-  private words = new Map<number, { text: string; special: boolean }>();
+  private words = new Map<number, { text: string; special: boolean; raw: Uint8Array | null }>();
 
   get runs(): readonly Run[] {
     return this.ordered;
@@ -52,6 +54,11 @@ export class TraceData {
     return this.words.get(id)?.special ?? false;
   }
 
+  /** The bytes of a token that is not whole characters; null for any other. */
+  raw(id: number): Uint8Array | null {
+    return this.words.get(id)?.raw ?? null;
+  }
+
   get vocabulary(): number {
     return this.header?.model.vocab_size ?? 0;
   }
@@ -63,6 +70,17 @@ export class TraceData {
   /** The row of `tokens` behind a selection; undefined when there is none. */
   rowAt(at: Selection): number | undefined {
     return this.byRun.get(at.run)?.rows[at.token];
+  }
+
+  /** Index in its run's answer of the first row that is here; not 0 when the recorder dropped those before it. */
+  firstIndex(run: Run): number {
+    return run.rows.length ? this.tokens.get("index", run.rows[0]) || 0 : 0;
+  }
+
+  /** Index of a picked token in its run's answer, counted from 0, as Python does. */
+  indexAt(at: Selection): number {
+    const run = this.byRun.get(at.run);
+    return at.token + (run ? this.firstIndex(run) : 0);
   }
 
   /** The answer that a branch, or a branch of a branch, began from. */
@@ -104,8 +122,9 @@ export class TraceData {
 
   /** The branch that was already made with this choice, if any. */
   branchAt(at: Selection, token: number): Run | undefined {
+    const index = this.indexAt(at);
     return this.ordered.find(
-      (r) => r.info.parent === at.run && r.info.fork === at.token && r.info.forced === token && r.rows.length,
+      (r) => r.info.parent === at.run && r.info.fork === index && r.info.forced === token && r.rows.length,
     );
   }
 
@@ -114,7 +133,8 @@ export class TraceData {
     if (TABLES.some((name) => this[name].gap(chunk)) || this.engine.gap(chunk)) return false;
     const had = { tokens: this.tokens.rows, stages: this.stages.rows };
     for (const name of TABLES) this[name].append(chunk);
-    for (const [id, text, special] of chunk.header.texts) this.words.set(id, { text, special: special === 1 });
+    for (const [id, text, special, bytes] of chunk.header.texts)
+      this.words.set(id, { text, special: special === 1, raw: bytes ? fromHex(bytes) : null });
     if (chunk.header.seq >= (this.header?.seq ?? 0)) this.header = chunk.header;
     this.describeRuns(chunk.header);
     this.engine.add(chunk);

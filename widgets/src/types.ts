@@ -78,9 +78,11 @@ export interface Header {
   seq: number;
   first: Partial<Record<TableName, number>>;
   model: { name: string; vocab_size: number; kv_bytes_per_token?: number };
-  origin: { machine?: string; recorded_at?: string; dropped_events?: number };
+  /** `dropped`: rows that did not fit into the recorder, by table. */
+  origin: { machine?: string; recorded_at?: string; dropped?: Partial<Record<"tokens" | "stages" | "steps", number>> };
   runs: RunInfo[];
-  texts: [number, string, number][];
+  /** Token id, text, 1 if special; a token that is not whole characters has its bytes in hex. */
+  texts: [number, string, number, string?][];
   stage_names: string[];
   processor_names: string[];
   turns?: TurnInfo[];

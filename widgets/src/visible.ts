@@ -62,7 +62,7 @@ export class Visible {
 
   private rangeOf(preset: Preset): Range | null {
     const { times } = this;
-    const token = times?.tokens[preset === "first" ? 0 : this.token];
+    const token = times?.tokens[preset === "first" ? Math.max(0, times.prompt) : this.token];
     if (!times || preset === "run") return times;
     if (!token) return null;
     if (preset === "first") return { from: times.from, to: times.from + (token.to - times.from) * 1.12 };

@@ -5,11 +5,11 @@
  */
 import { flag, h, refill, say } from "./dom";
 import { makeEngineBench } from "./engine_bench";
-import { count, time } from "./format";
+import { count, oneLine } from "./format";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
 import { makeTimeline } from "./timeline";
-import { brief, placeInAnswer, runName, tookMs } from "./tokens";
+import { nameAt, placeInAnswer, runName, tookWords } from "./tokens";
 import type { MakeView, Place, View } from "./view";
 
 const PICTURES = [makeRibbon, makePipeline, makeTimeline];
@@ -98,9 +98,9 @@ function makeBar({ store, root, signal }: Place): View {
       flag(slider, "aria-valuetext", `token ${place} of ${place - at.token - 1 + n}`);
       refill(where, "token ", h("b", {}, count(place)), ` of ${count(place - at.token - 1 + n)}`);
       listRuns();
-      const name = brief(store, store.tokens.get("token", row));
+      const name = oneLine(nameAt(store, at), 32);
       const state = store.running ? (store.stopping ? "stopping" : "the model is writing") : "";
-      say(trail, [state, `“${name}” took ${time(tookMs(store, row))}`].filter(Boolean).join(" · "));
+      say(trail, [state, `“${name}” ${tookWords(store, row)}`].filter(Boolean).join(" · "));
     },
   };
 }

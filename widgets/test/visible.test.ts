@@ -10,7 +10,7 @@ const token = (index: number, from: number, to: number): TokenTime => ({
   stages: [{ name: "select", kind: "choose", from: to - 1, to: to - 0.5 }],
 });
 const tokens = Array.from({ length: 50 }, (_, i) => token(i, i * 20, i * 20 + 20));
-const times: RunTimes = { from: 0, to: 1000, tokens, before: [], typical: 20 };
+const times: RunTimes = { from: 0, to: 1000, tokens, before: [], typical: 20, prompt: 0 };
 
 const at = (pick: number): Visible => {
   const v = new Visible();

@@ -1,10 +1,22 @@
 import { expect, test, vi } from "vitest";
 import { encodeChunk } from "../dev/encode";
 import { count, oneLine, ordinal, percent, quantile, shown, time, visible } from "../src/format";
+import { candidateWords, pendingOf, piecesOf, pieceWords } from "../src/parts";
 import { alternatives } from "../src/pin";
 import { createStore, type Store } from "../src/store";
-import { branchTitle, placeInAnswer, runName, settingsChange, settingsWords, textBefore, word } from "../src/tokens";
-import { FakeModel, headerOf, runOf } from "./made";
+import { timesOf } from "../src/times";
+import {
+  branchTitle,
+  firstTokenMs,
+  lostWords,
+  placeInAnswer,
+  runName,
+  settingsChange,
+  settingsWords,
+  textBefore,
+  word,
+} from "../src/tokens";
+import { FakeModel, headerOf, rowsOf, runOf } from "./made";
 
 test("shares show no more digits than were measured", () => {
   expect([1, 0.9996, 0.35, 0.0711, 0.0028, 0.0004, 0, Number.NaN].map(percent)).toEqual([
@@ -88,10 +100,10 @@ async function story(): Promise<Store> {
 
 test("runs have names, and a branch says where it leaves and what was put there", async () => {
   const store = await story();
-  expect(store.runs.map((r) => runName(store, r))).toEqual(["answer", "branch 1", "branch 2"]);
+  expect(store.runs.map((r) => runName(store, r))).toEqual(["answer", "branch 1", "again 1"]);
   expect(branchTitle(store, store.run(1)!)).toBe("Branch 1 at token 2: “·all” (25 %) in place of “·you” (50 %)");
   expect(branchTitle(store, store.run(2)!)).toBe(
-    "Branch 2: the same question once more, with always the most likely token",
+    "Again 1: the same question once more, with always the most likely token",
   );
 });
 
@@ -134,4 +146,56 @@ test("settings in words leave out what is off", () => {
 test("a branch of a branch goes back to the answer it began from", async () => {
   const store = await story();
   expect([0, 1, 2].map((id) => store.rootOf(id))).toEqual([0, 0, 0]);
+});
+
+test("a part of a character says of which, whole characters around it stay text", () => {
+  const bytes = (...b: number[]) => Uint8Array.from(b);
+  const words = (...data: Uint8Array[]) => piecesOf(data).map((pieces) => pieces.map(pieceWords).join(""));
+  expect(words(bytes(0x20, 0xf0, 0x9f), bytes(0x98), bytes(0x80, 0xc3), bytes(0xa9))).toEqual([
+    " ⟨part 1 of 3 of 😀⟩",
+    "⟨part 2 of 3 of 😀⟩",
+    "⟨part 3 of 3 of 😀⟩⟨part 1 of 2 of é⟩",
+    "⟨part 2 of 2 of é⟩",
+  ]);
+  expect(words(bytes(0xf0, 0x9f))).toEqual(["⟨part 1 of a character that was not finished⟩"]);
+  expect(words(bytes(0x80), bytes(0xff, 0x41))).toEqual(["⟨part of no character⟩", "⟨part of no character⟩A"]);
+  const begun = pendingOf([bytes(0x41, 0xf0, 0x9f), bytes(0x98)]);
+  expect([...begun]).toEqual([0xf0, 0x9f, 0x98]);
+  expect(candidateWords(bytes(0x80), begun)).toBe("⟨last part of 😀⟩");
+  expect(candidateWords(bytes(0x98), bytes(0xf0, 0x9f))).toBe("⟨goes on with a character: 98⟩");
+  expect(candidateWords(bytes(0xd7), bytes())).toBe("⟨begins a character: D7⟩");
+});
+
+test.each(["😀é日 a", "שלום", "👨‍👩‍👧", "\u{10ffff}\ud7ff\ue000"])("characters of %s are found at any cut", (text) => {
+  const data = new TextEncoder().encode(text);
+  for (let cut = 0; cut <= data.length; cut++) {
+    const pieces = piecesOf([data.subarray(0, cut), data.subarray(cut)]).flat();
+    expect(
+      pieces
+        .filter((p) => p.part === 1)
+        .map((p) => p.text)
+        .join(""),
+    ).toBe(text);
+  }
+});
+
+test("a recording that lost its first tokens keeps their places", async () => {
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  const rows = {
+    ...rowsOf(0, 0, 2),
+    "tokens.index": { data: Uint32Array.from([5, 6]) },
+    "stages.token": { data: Int32Array.from([4, 6]) },
+  };
+  model.chunk(await encodeChunk(headerOf({ runs: [runOf(0)], origin: { dropped: { tokens: 5, stages: 1 } } }), rows));
+  await vi.waitFor(() => expect(store.tokens.rows).toBe(2));
+  expect(placeInAnswer(store, { run: 0, token: 1 })).toBe(6);
+  expect(store.indexAt({ run: 0, token: 0 })).toBe(5);
+  expect(firstTokenMs(store, store.run(0)!)).toBeNaN();
+  expect(lostWords(store)).toBe(
+    " The first 5 tokens did not fit into the recorder and are missing. The first stage time did not fit into the recorder and is missing.",
+  );
+  const times = timesOf(store, store.run(0)!);
+  expect(times.prompt).toBe(-1);
+  expect(times.tokens.map((t) => t.stages.length)).toEqual([0, 1]);
 });
