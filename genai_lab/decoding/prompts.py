@@ -6,8 +6,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.decoding.token_input import token_array
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, CapacityError
 from genai_lab.types import Tensor
+
+
+def check_leaves_room(given: NDArray[np.int32], max_length: int) -> None:
+    """Raises CapacityError when prompts [rows, n] fill max_length already."""
+    if given.shape[1] >= max_length:
+        raise CapacityError(
+            f"prompts of {given.shape[1]} tokens leave no room to answer; allowed are fewer than max_length = "
+            f"{max_length}. Set a larger max_length before you begin"
+        )
 
 
 def padded_rows(tokens: ArrayLike | Tensor, rows: int, vocab_size: int) -> NDArray[np.int32]:

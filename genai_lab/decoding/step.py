@@ -17,7 +17,7 @@ from genai_lab.decoding.sequence import Sequence
 from genai_lab.decoding.stopping import StopRule
 from genai_lab.errors import StateError
 from genai_lab.grammar import Guide
-from genai_lab.models.decoder import DecoderState
+from genai_lab.models import OneRow
 from genai_lab.sampling import (
     Choice,
     LogitsProcessor,
@@ -84,7 +84,7 @@ class Place:
     index: int  # of the token that this step makes, 0-based inside the answer
 
 
-def forward(state: DecoderState, tokens: NDArray[np.int32], cached: int, place: Place) -> NDArray[np.float32]:
+def forward(state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place) -> NDArray[np.float32]:
     """Run the model over `tokens` [S] after `cached` ones; returns the last position's logits [V], overwritten by the
     next run."""
     tracer, run, index = place.tracer, place.run, place.index

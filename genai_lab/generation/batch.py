@@ -16,12 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Place, Sequence, StopRule, choose, settle
-from genai_lab.decoding.prompts import padded_rows, without_padding
-from genai_lab.decoding.reading import chunk_stops
-from genai_lab.errors import CapacityError, StateError
+from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
+from genai_lab.errors import StateError
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import Model
-from genai_lab.models.batch import BatchState
+from genai_lab.models import Model, make_rows
 from genai_lab.sampling import Choice, SamplingMode
 from genai_lab.tracing import Change, Masking, Tracer
 from genai_lab.types import FinishReason, Tensor
@@ -57,7 +55,7 @@ class Batch:
         log_of: Callable[[Sequence], RunLog],
     ) -> None:
         self.model, self.options = model, options
-        self._state = BatchState(model, options.batch_size, options.max_length)
+        self._state = make_rows(model, options.batch_size, options.max_length)
         self._rule = StopRule(frozenset(model.config.model.eos_token_ids), options.max_length)
         self._pad = model.config.model.pad_token_id
         self._rows: list[Row] = []
@@ -94,25 +92,24 @@ class Batch:
                 "rewind_to(0) and append new ones, or make one generator per conversation to continue it"
             )
         given = padded_rows(tokens, len(self._rows), self.model.vocab_size)
-        if given.shape[1] >= self.options.max_length:
-            raise CapacityError(
-                f"prompts of {given.shape[1]} tokens leave no room to answer; allowed are fewer than max_length = "
-                f"{self.options.max_length}. Set a larger max_length before you begin"
-            )
+        check_leaves_room(given, self.options.max_length)
+        prompts = without_padding(given, self._pad)
         self._started_ns = perf_counter_ns()
-        logits = np.empty((len(self._rows), self.model.vocab_size), np.float32)
         try:
-            for index, own in enumerate(without_padding(given, self._pad)):
-                self._rows[index].sequence.extend(own)
-                logits[index] = self._read(index, own, tracer)
+            places = [self._begin(row, own, tracer) for row, own in zip(self._rows, prompts, strict=True)]
+            readings = self._state.read_rows(prompts, self.options.chunk_size)
         except Exception:
             for row in self._rows:
                 row.log.fail(tracer, "the model run failed while reading appended tokens")
             self._clear()
             raise
+        for reading in readings:
+            for index in reading.rows:
+                place, size = places[index], prompts[index].size
+                tracer.stage(place.run, place.index, "run_prefill", reading.start_ns, reading.end_ns, size)
         for row, shown in zip(self._rows, given.tolist(), strict=True):
             row.shown = shown
-        self._logits = logits
+        self._logits = self._state.last_logits()
 
     def generate(self, tracer: Tracer) -> None:
         """One token for every row that goes on: all rows choose before any row is changed."""
@@ -172,12 +169,9 @@ class Batch:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _read(self, index: int, own: NDArray[np.int32], tracer: Tracer) -> NDArray[np.float32]:
-        place = self._rows[index].log.append(tracer, own, 0)
-        start = perf_counter_ns()
-        logits = self._state.read(index, own, chunk_stops(0, own.size, self.options.chunk_size))
-        tracer.stage(place.run, place.index, "run_prefill", start, perf_counter_ns(), own.size)
-        return logits
+    def _begin(self, row: Row, own: NDArray[np.int32], tracer: Tracer) -> Place:
+        row.sequence.extend(own)
+        return row.log.append(tracer, own, 0)
 
     def _choose_all(self, logits: NDArray[np.float32], tracer: Tracer) -> dict[int, Chosen]:
         """What each row that goes on wants next. All rows draw from one random stream, in their order."""
@@ -198,13 +192,13 @@ class Batch:
         """Read every row's last token in one run; rows that ended are carried along."""
         self._started_ns = start = perf_counter_ns()
         tokens = np.array([row.shown[-1] for row in self._rows], np.int32)
-        logits = self._state.decode(tokens)
+        self._state.decode(tokens)
         ran = perf_counter_ns()
         for index, row in enumerate(self._rows):
             if row.finish is None:
                 place = self._place(index, tracer)
                 tracer.stage(place.run, place.index, "run_decode", start, ran)
-        return logits
+        return self._state.last_logits()
 
     def _place(self, index: int, tracer: Tracer) -> Place:
         return self._rows[index].log.place(tracer, int(self._state.lengths[index]))

@@ -13,11 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser
-from genai_lab.decoding.prompts import padded_rows, without_padding
-from genai_lab.decoding.reading import chunk_stops
-from genai_lab.errors import CapacityError, StateError
-from genai_lab.models import Model
-from genai_lab.models.batch import BatchState
+from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
+from genai_lab.errors import StateError
+from genai_lab.models import Model, make_rows
 from genai_lab.sampling.beam import BeamSearch, Candidate, Hypothesis
 from genai_lab.tracing import Tracer
 from genai_lab.types import FinishReason, Tensor
@@ -46,7 +44,7 @@ class Beams:
     def __init__(self, model: Model, options: SearchOptions, chooser: Chooser) -> None:
         self.model, self.options, self._chooser = model, options, chooser
         self._count, self._prompts = options.num_beams, options.batch_size
-        self._state = BatchState(model, self._prompts * self._count, options.max_length)
+        self._state = make_rows(model, self._prompts * self._count, options.max_length)
         self._pad = model.config.model.pad_token_id
         self._next = np.zeros(self._prompts * self._count, np.int32)
         self._searches: list[BeamSearch] = []
@@ -81,20 +79,11 @@ class Beams:
                 "append_tokens: beam search reads its prompt once; make a new generator to go on from here"
             )
         given = padded_rows(tokens, self._prompts, self.model.vocab_size)
-        if given.shape[1] >= self.options.max_length:
-            raise CapacityError(
-                f"prompts of {given.shape[1]} tokens leave no room to answer; allowed are fewer than max_length = "
-                f"{self.options.max_length}. Set a larger max_length before you begin"
-            )
-        logits = np.empty((self._prompts * self._count, self.model.vocab_size), np.float32)
+        check_leaves_room(given, self.options.max_length)
         prompts = without_padding(given, self._pad)
+        rows = [own for own in prompts for _ in range(self._count)]
         try:
-            for prompt, own in enumerate(prompts):
-                first = prompt * self._count
-                logits[first : first + self._count] = self._state.read(
-                    first, own, chunk_stops(0, own.size, self.options.chunk_size)
-                )
-                self._state.copy_row(first, range(first + 1, first + self._count))
+            self._state.read_rows(rows, self.options.chunk_size)
         except Exception:
             self._state.clear()
             raise
@@ -102,10 +91,10 @@ class Beams:
         self._searches = [
             BeamSearch(self._count, frozenset(eos), options.length_penalty, options.early_stopping) for _ in prompts
         ]
-        self._rows = [own for own in prompts for _ in range(self._count)]
+        self._rows, self._length = rows, given.shape[1]
         self._prompt_lengths = [own.size for own in prompts]
         self._shown = [list(row) for row in given.tolist()]
-        self._logits, self._length = logits, given.shape[1]
+        self._logits = self._state.last_logits()
 
     def generate(self, tracer: Tracer) -> None:
         """One step of every prompt's search that goes on."""
@@ -130,7 +119,8 @@ class Beams:
     def logits(self, _tracer: Tracer) -> NDArray[np.float32]:
         """[prompts * num_beams, V] logits that the next step looks at."""
         if self._logits is None:
-            self._logits = self._state.decode(self._next)
+            self._state.decode(self._next)
+            self._logits = self._state.last_logits()
         return self._logits
 
     def set_logits(self, logits: NDArray[np.float32]) -> None:

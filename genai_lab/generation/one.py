@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, forward, put, run_step
-from genai_lab.decoding.reading import chunk_stops
 from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import DecoderState, Model
+from genai_lab.models import Model, make_one
+from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import EffectiveMode
 from genai_lab.tracing import Tracer
 from genai_lab.types import FinishReason, Tensor
@@ -44,7 +44,7 @@ class One:
         hooks: Hooks,
     ) -> None:
         self.model, self.options, self._chooser = model, options, chooser
-        self._state = DecoderState(model, options.max_length)
+        self._state = make_one(model, options.max_length)
         self._tokens = Sequence(options.max_length)
         self._cached = 0  # tokens of the sequence whose keys and values are in the cache
         self._in_company = bytearray()  # [tokens] 1: of a prompt, read in one run with others; 0: read alone
@@ -143,7 +143,7 @@ class One:
         self._tokens.extend_from(other._tokens, length)
         self._cached = min(other._cached, length)
         self._in_company, self._in_prompt = other._in_company[:length], other._is_in_prompt(length)
-        self._state.cache.copy_prefix(other._state.cache, self._cached)
+        self._state.take_prefix(other._state, self._cached)
         self._log.forked(other._log, length)
 
     # ---- inside -------------------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ class One:
         if self._rewound:
             return True
         raise ArgumentError(
-            f"append_tokens: the guidance does not allow {ids[:8].tolist()} after the {answer.size} tokens of the answer "
-            "that is being written. Generate it to its end, or stop() it, before the next prompt"
+            f"append_tokens: the guidance does not allow {ids[:8].tolist()} after the {answer.size} tokens of the "
+            "answer that is being written. Generate it to its end, or stop() it, before the next prompt"
         )
 
     def _next_logits(self, tracer: Tracer) -> NDArray[np.float32]:
@@ -169,12 +169,14 @@ class One:
         return self._logits if self._logits is not None else self._compute_logits(tracer)
 
     def _append_forced(self, tracer: Tracer) -> None:
-        """Append what can only come next, unasked; it is read in one run with the token before it."""
+        """Append what can only come next, unasked; it will be read in one run."""
         guide, answer = self._chooser.guide, self._tokens.tokens[self._tokens.answer_start :]
         if guide is None or not self._chooser.ff_tokens or not answer.size or self.finish is not None:
             return
         room = self._tokens.max_length - len(self._tokens)
         forced = guide.forced(answer)[:room]
+        if forced and self._cached < len(self._tokens):
+            self._compute_logits(tracer)  # what was chosen is read alone, as without forced tokens and as in og
         for token in forced:
             place = self._log.place(tracer, self._cached)
             put(token, self._tokens, place)

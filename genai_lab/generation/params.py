@@ -47,7 +47,7 @@ class GeneratorParams(HookSetters):
             type: "json_schema", "regex" or "lark_grammar" (llguidance's dialect). "" with empty data: no grammar.
             data: the grammar.
             enable_ff_tokens: tokens that the grammar forces are appended without asking the model what to choose, and
-                read in one run with the next.
+                read together in one run. (Not in batches and beams.)
 
         Raises:
             ArgumentTypeError: not strings, or not a flag. (Making a generator raises GrammarError for a wrong grammar;

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from genai_lab.models.decoder import DecoderState
 from genai_lab.models.model import Model
+from genai_lab.models.states import ManyRows, OneRow, make_one, make_rows
 
-__all__ = ["DecoderState", "Model"]
+__all__ = ["DecoderState", "ManyRows", "Model", "OneRow", "make_one", "make_rows"]

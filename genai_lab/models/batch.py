@@ -7,6 +7,8 @@ the model. Rows are those of one slab (see `rows.RowsExecutor`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,18 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
+from genai_lab.models.chunks import chunk_stops
 from genai_lab.models.model import Model
 from genai_lab.models.rows import RowsExecutor
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One run over prompts: whose, and when."""
+
+    rows: tuple[int, ...]
+    start_ns: int
+    end_ns: int
 
 
 class BatchState:
@@ -34,31 +46,37 @@ class BatchState:
         self.lengths = np.zeros(rows, np.int64)  # [rows] tokens in each row
         self._logits: NDArray[np.float32] = np.zeros((rows, model.vocab_size), np.float32)  # of each row's last token
 
-    def read(self, row: int, tokens: NDArray[np.int32], stops: Sequence[int]) -> NDArray[np.float32]:
-        """Read the tokens [n] of one row, the first of which are in its cache already, in runs that end at `stops`;
-        returns the last one's logits [V]."""
-        logits = None
-        for stop in stops:
-            start = int(self.lengths[row])
-            logits = self._executor.chunk(row, tokens[start:stop], start)
-            self.lengths[row] = stop
-        if logits is None:
-            raise AssertionError("there is a token to read")
-        self._logits[row] = logits
-        return logits.copy()
+    def read_rows(self, prompts: Sequence[NDArray[np.int32]], chunk_size: int | None) -> list[Reading]:
+        """Read every row's prompt, one after another; a row with the very prompt of the row before it gets a copy."""
+        readings = []
+        for row, prompt in enumerate(prompts):
+            start = perf_counter_ns()
+            if row and prompt is prompts[row - 1]:
+                self._copy_row(row - 1, row)
+            else:
+                self._read(row, prompt, chunk_stops(0, prompt.size, chunk_size))
+            readings.append(Reading((row,), start, perf_counter_ns()))
+        return readings
 
-    def decode(self, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
-        """One more token for every row, `tokens` [rows]; returns logits [rows, V], which the next call overwrites."""
-        self._logits = self._executor.decode(0, tokens, self.lengths)
-        self.lengths += 1
+    def last_logits(self) -> NDArray[np.float32]:
+        """[rows, V] of every row's last token; the next run overwrites them."""
         return self._logits
 
-    def copy_row(self, source: int, targets: Sequence[int]) -> None:
-        """`targets` hold what `source` holds."""
+    def decode(self, tokens: NDArray[np.int32]) -> None:
+        """Read one more token in every row, `tokens` [rows]."""
+        self._logits = self._executor.decode(0, tokens, self.lengths)
+        self.lengths += 1
+
+    def _read(self, row: int, tokens: NDArray[np.int32], stops: Sequence[int]) -> None:
+        for stop in stops:
+            start = int(self.lengths[row])
+            self._logits[row] = self._executor.chunk(row, tokens[start:stop], start)
+            self.lengths[row] = stop
+
+    def _copy_row(self, source: int, target: int) -> None:
         length = int(self.lengths[source])
-        for target in targets:
-            self.cache.slab[:, :, target, :, :length] = self.cache.slab[:, :, source, :, :length]
-            self.lengths[target], self._logits[target] = length, self._logits[source]
+        self.cache.slab[:, :, target, :, :length] = self.cache.slab[:, :, source, :, :length]
+        self.lengths[target], self._logits[target] = length, self._logits[source]
 
     def reorder(self, parents: Sequence[int], begin: Sequence[int]) -> None:
         """Row i becomes what row parents[i] was; both hold the same first begin[i] tokens, which stay where they

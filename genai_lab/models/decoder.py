@@ -90,6 +90,10 @@ class DecoderState:
         known = f"{self._logits!r}, {names.present_key_names % 0!r}, {names.present_value_names % 0!r}, ..."
         raise ArgumentError(f"get_output({name!r}): no such output; allowed are {known}")
 
+    def take_prefix(self, source: DecoderState, length: int) -> None:
+        """Hold the first `length` tokens that `source` holds."""
+        self.cache.copy_prefix(source.cache, length)
+
     @property
     def terminated(self) -> bool:
         """Whether a run in progress is told to stop (og runtime option terminate_session)."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime as ort
 
 from genai_lab.config import Config
-from genai_lab.errors import ArgumentTypeError, ModelFolderError, StateError
+from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
 from genai_lab.models.grammar_tokens import token_table
+from genai_lab.models.graph import appends_in_place, check_graph
 from genai_lab.models.session import Session, open_session
 from genai_lab.models.token_texts import TokenTexts
 
@@ -37,7 +38,7 @@ class Model:
             raise ArgumentTypeError(f"Model() takes a folder's path or a Config, got {type(source).__name__}")
         self.config = source if isinstance(source, Config) else Config(source)
         self._session: Session | None = open_session(self.config, self.config.model.decoder.filename)
-        _check_graph(self._session, self.config)
+        check_graph(self._session, self.config)
         self.token_texts = TokenTexts(self.config)
 
     @property
@@ -68,6 +69,12 @@ class Model:
         decoder = self.config.model.decoder
         first = self.session.inputs[decoder.inputs.past_key_names % 0]
         return KVLayout(decoder.num_hidden_layers, decoder.num_key_value_heads, decoder.head_size, first.dtype.name)
+
+    @cached_property
+    def appends_in_place(self) -> bool:
+        """Whether the graph writes new keys and values into the memory that holds the past, as GroupQueryAttention
+        does. The config may say so (past_present_share_buffer); otherwise it is tried once."""
+        return self.config.search_options().past_present_share_buffer or appends_in_place(self.session, self.config)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -107,45 +114,3 @@ class Model:
     def __repr__(self) -> str:
         state = "closed" if self._session is None else f"vocabulary {self.vocab_size:,}"
         return f"<genai_lab.Model {self.config.folder.name!r}: {self.type}, {state}>"
-
-
-def _check_graph(session: Session, config: Config) -> None:
-    """Every input that the graph wants is one that a decoder gets; a missing or unknown one is named."""
-    decoder = config.model.decoder
-    _check_sizes(config)
-    known = {decoder.inputs.input_ids, decoder.inputs.attention_mask, decoder.inputs.position_ids}
-    for layer in range(decoder.num_hidden_layers):
-        known |= {decoder.inputs.past_key_names % layer, decoder.inputs.past_value_names % layer}
-    unknown = sorted(set(session.inputs) - known)
-    if unknown:
-        raise ModelFolderError(
-            f"{session.filename!r} wants the input {unknown[0]!r}, which a decoder-only model is not given; "
-            f"known inputs are "
-            f"{decoder.inputs.input_ids}, {decoder.inputs.attention_mask}, {decoder.inputs.position_ids} and the past"
-        )
-    wanted = [decoder.inputs.input_ids, decoder.inputs.past_key_names % 0, decoder.inputs.past_value_names % 0]
-    missing = [name for name in wanted if name not in session.inputs]
-    missing += [decoder.outputs.logits] if decoder.outputs.logits not in session.outputs else []
-    if missing:
-        raise ModelFolderError(
-            f"{session.filename!r} has no {missing[0]!r}; its inputs are {', '.join(list(session.inputs)[:6])} "
-            f"... and its "
-            f"outputs {', '.join(list(session.outputs)[:3])} .... Correct the names in genai_config.json"
-        )
-
-
-def _check_sizes(config: Config) -> None:
-    """What a folder may leave out reads as 0; these may not be left out."""
-    model = config.model
-    sizes = {
-        "model.vocab_size": model.vocab_size,
-        "model.decoder.num_hidden_layers": model.decoder.num_hidden_layers,
-        "model.decoder.num_key_value_heads": model.decoder.num_key_value_heads,
-        "model.decoder.head_size": model.decoder.head_size,
-    }
-    for name, value in sizes.items():
-        if value < 1:
-            raise ModelFolderError(
-                f"genai_config.json of {str(config.folder)!r}: {name} is {value}; a decoder needs at least 1. "
-                "Write the number that the graph has"
-            )

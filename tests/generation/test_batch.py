@@ -140,15 +140,15 @@ def test_what_a_batch_cannot_do_is_said_and_changes_nothing(model: og.Model) -> 
 def test_a_failing_run_leaves_the_batch_as_it_was(model: og.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     made = generator(model, batch_size=2, max_length=12, do_sample=True, random_seed=3)
     calls = []
-    whole = BatchState.read
+    whole = BatchState._read
 
-    def fails_on_the_second_row(self: BatchState, row: int, *rest: object) -> NDArray[np.float32]:
+    def fails_on_the_second_row(self: BatchState, row: int, *rest: object) -> None:
         calls.append(row)
         if calls == [0, 1]:
             raise RuntimeError("the machine is on fire")
-        return whole(self, row, *rest)  # type: ignore[arg-type]
+        whole(self, row, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(BatchState, "read", fails_on_the_second_row)
+    monkeypatch.setattr(BatchState, "_read", fails_on_the_second_row)
     with pytest.raises(RuntimeError, match="on fire"):
         made.append_tokens([[10, 20], [30, 40]])
     assert made.token_count() == 0

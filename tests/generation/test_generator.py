@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import genai_lab as og
-from genai_lab.decoding.reading import chunk_stops
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
+from genai_lab.models.chunks import chunk_stops
 
 PROMPT = [1, 20, 30, 40, 50]
 

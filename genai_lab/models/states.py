@@ -1,0 +1,49 @@
+"""Which state a generator's rows need: what the drivers may rely on, and the choice by the kind of graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.models.batch import BatchState, Reading
+from genai_lab.models.decoder import DecoderState
+from genai_lab.models.growing import GrowingState
+from genai_lab.models.model import Model
+
+
+class OneRow(Protocol):
+    """A running decoder with one sequence."""
+
+    terminated: bool
+
+    def prepare(self, tokens: NDArray[np.int32], cached: int) -> None: ...  # [S] new tokens after `cached` ones
+    def run(self) -> None: ...
+    def read_logits(self) -> NDArray[np.float32]: ...  # [V], of the last token; the next run overwrites them
+    def output(self, name: str, length: int) -> NDArray[Any]: ...
+    def take_prefix(self, source: Any, length: int) -> None: ...
+
+
+class ManyRows(Protocol):
+    """A running decoder with several sequences."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...  # [rows]
+    def read_rows(self, prompts: Sequence[NDArray[np.int32]], chunk_size: int | None, /) -> list[Reading]: ...
+    def decode(self, tokens: NDArray[np.int32]) -> None: ...  # [rows]
+    def last_logits(self) -> NDArray[np.float32]: ...  # [rows, V]; the next run overwrites them
+    def reorder(self, parents: Sequence[int], begin: Sequence[int], /) -> None: ...
+    def clear(self) -> None: ...
+    def output(self, name: str) -> NDArray[Any]: ...
+
+
+def make_one(model: Model, capacity: int) -> OneRow:
+    """The state of one sequence of at most `capacity` tokens."""
+    return DecoderState(model, capacity) if model.appends_in_place else GrowingState(model, 1, capacity)
+
+
+def make_rows(model: Model, rows: int, capacity: int) -> ManyRows:
+    """The state of `rows` sequences of at most `capacity` tokens."""
+    return BatchState(model, rows, capacity) if model.appends_in_place else GrowingState(model, rows, capacity)
