@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -21,7 +21,9 @@ from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.answers import Answer, Mailbox
 from genai_lab.engine.options import RequestOptions, TurnOptions
 from genai_lab.engine.plan import Decision, Status, Verdict
+from genai_lab.engine.request import Request
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
+from genai_lab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from genai_lab.engine.engine import Engine
@@ -37,18 +39,24 @@ class EngineFace:
 
     # ---- the caller steps
 
-    def generate_all(self, prompts: Iterable[Prompt], **options: Any) -> list[str | list[int]]:
+    @overload
+    def generate_all(self, prompts: Iterable[Prompt], *, n: None = None, **options: Any) -> list[str | list[int]]: ...
+    @overload
+    def generate_all(self, prompts: Iterable[Prompt], *, n: int, **options: Any) -> list[list[str | list[int]]]: ...
+    def generate_all(self, prompts: Iterable[Prompt], *, n: int | None = None, **options: Any) -> list[Any]:
         """Answer prompts, batched; the answers in the prompts' order.
 
         Args:
-            prompts: each is text, a list of messages, or token ids [n].
+            prompts: each is text, a list of messages, or token ids [k].
+            n: answers to each prompt, which is read once for all of them; with `seed`, answer i has seed + i. None: one
+                answer, not in a list.
             options: `request_options=RequestOptions`, and those of a turn by name: max_generated_tokens,
                 min_generated_tokens, do_sample, temperature, top_k, top_p, min_p, repetition_penalty,
                 no_repeat_ngram_size, seed, stop_strings, guidance=(type, data), sampler=fn, logits_processors=[fn],
                 stopping_criteria=[fn].
 
         Returns:
-            Text for prompts of text or messages, token ids for token ids.
+            Text for prompts of text or messages, token ids for token ids; with n, a list of n for each prompt.
 
         Raises:
             ArgumentError, ArgumentTypeError: a bad prompt or option; nothing was begun.
@@ -61,18 +69,20 @@ class EngineFace:
                 f"generate_all: prompts is {type(prompts).__name__}; a list of prompts is allowed, such as [prompt]"
             )
         engine = _engine(self)
+        count = 1 if n is None else _count(n)
         answers: list[Answer] = []
         try:
             for prompt in prompts:
-                answers.append(_ask(engine, prompt, options))
+                answers += _ask(engine, prompt, options, count)
             if engine._driver.running:
                 engine._driver.wake()
             else:
                 _step_until_over(engine, answers)
-            return [answer.result() for answer in answers]
+            results = [answer.result() for answer in answers]
         finally:
             for answer in answers:
                 answer._abandon()
+        return results if n is None else [results[i : i + count] for i in range(0, len(results), count)]
 
     def run_until_idle(self) -> int:
         """Step until no turn is under way; how many steps it took. Events of `create_request`'s requests wait for
@@ -100,10 +110,14 @@ class EngineFace:
         ...     answers = [engine.submit(p) for p in prompts]
         ...     texts = [answer.result() for answer in answers]
         """
+        return self.submit_many(prompt, n=1, **options)[0]
+
+    def submit_many(self, prompt: Prompt, *, n: int, **options: Any) -> list[Answer]:
+        """As `submit`, for n answers to one prompt, which is read once; with `seed`, answer i has seed + i."""
         engine = _engine(self)
-        answer = _ask(engine, prompt, options)
+        answers = _ask(engine, prompt, options, _count(n))
         engine._driver.wake()
-        return answer
+        return answers
 
     async def generate(self, prompt: Prompt, **options: Any) -> AsyncIterator[int]:
         """The answer's token ids, as they come. Many at once in one event loop, or several, are batched; leaving the
@@ -120,7 +134,7 @@ class EngineFace:
                 loop.call_soon_threadsafe(news.set)
 
         # in a thread: the engine may be in the middle of a step, and an event loop must not wait for it
-        answer = await asyncio.to_thread(_ask, _engine(self), prompt, options, tell)
+        (answer,) = await asyncio.to_thread(_ask, _engine(self), prompt, options, 1, tell)
         _engine(self)._driver.wake()
         try:
             seen = 0
@@ -210,17 +224,35 @@ def _engine(face: EngineFace) -> Engine:
     return cast("Engine", face)
 
 
-def _ask(engine: Engine, prompt: Prompt, options: Mapping[str, Any], on_news: Any = None) -> Answer:
-    """A request with one turn whose events go to an `Answer`."""
+def _ask(
+    engine: Engine, prompt: Prompt, options: Mapping[str, Any], n: int = 1, on_news: Callable[[], None] | None = None
+) -> list[Answer]:
+    """A request with one turn and n - 1 forks of it, whose events go to `Answer`s."""
     engine._check_open()
     tokens, is_text = _encoded(engine, prompt)
     request_options, turn = _options(options)
+    tokenizer, seed = engine.model.tokenizer if is_text else None, options.get("seed")
     with engine._lock:
-        request = engine.create_request(options=request_options)
-        mailbox = Mailbox(partial(engine._lock.dropped.append, request.number), on_news)
-        engine._conversations.state(request.number).sink = mailbox
-        turn_id = request.begin_turn(tokens, turn)
-    return Answer(request, turn_id, mailbox, engine.model.tokenizer if is_text else None)
+        first = engine.create_request(options=request_options)
+        turn_id = first.begin_turn(tokens, turn)
+        twins = [first.fork(seed=None if seed is None else seed + i) for i in range(1, n)]
+        return [_answer(engine, request, turn_id, tokenizer, on_news) for request in (first, *twins)]
+
+
+def _answer(
+    engine: Engine, request: Request, turn_id: int, tokenizer: Tokenizer | None, on_news: Callable[[], None] | None
+) -> Answer:
+    mailbox = Mailbox(partial(engine._lock.dropped.append, request.number), on_news)
+    engine._conversations.state(request.number).sink = mailbox
+    return Answer(request, turn_id, mailbox, tokenizer)
+
+
+def _count(n: object) -> int:
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise ArgumentTypeError(f"n is {n!r}; a number of answers is allowed, an integer")
+    if n < 1:
+        raise ArgumentError(f"n is {n}; at least 1 answer is allowed")
+    return n
 
 
 def _encoded(engine: Engine, prompt: Prompt) -> tuple[NDArray[Any], bool]:

@@ -33,7 +33,7 @@ class RequestSnapshot:
     row: int | None
     computed: int  # tokens in its row
     tokens: bytes  # the whole sequence, int32
-    turn_id: int  # 0: no turn yet
+    turn_id: int  # 0: no turn yet, or its last was rewound
     known: int  # tokens that the sequence must have: before the turn, its prompt, what it generated
     finish: FinishReason | None  # of its last turn
     preemptions: int
@@ -98,7 +98,7 @@ def _request(state: RequestState) -> RequestSnapshot:
         row=state.row,
         computed=state.computed,
         tokens=state.sequence.tokens.tobytes(),
-        turn_id=len(state.starts),
+        turn_id=len(state.starts) if current else 0,
         known=turn.start + turn.prompt_tokens + turn.generated if turn is not None and current else length,
         finish=turn.finish if turn is not None and current else None,
         preemptions=state.preemptions,

@@ -9,8 +9,7 @@ import pytest
 import genai_lab
 from genai_lab.engine import Engine, StepPlan
 from genai_lab.errors import ArgumentError
-from tests.engine.asking import alone, prompts
-from tests.engine.asking import SAMPLED, answers
+from tests.engine.asking import SAMPLED, alone, answers, prompts
 
 TIGHT = {"max_batch_size": 3, "max_session_tokens": 100, "block_size": 4, "num_blocks": 24}
 
