@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import genai_lab
 from genai_lab.engine import Engine
 from genai_lab.kvcache.snapshots import BlockState, CacheSnapshot
@@ -29,11 +27,10 @@ def watched(engine: Engine) -> list[CacheSnapshot]:
     return found
 
 
-@pytest.mark.parametrize("kv_backend", ["slots", "vm"])
-def test_kept_blocks_are_those_of_the_cache(tiny_folder: Path, kv_backend: str) -> None:
+def test_kept_blocks_are_those_of_the_cache(tiny_folder: Path) -> None:
     model = genai_lab.Model(tiny_folder)
     with genai_lab.record() as trace:
-        engine = Engine(model, kv_backend=kv_backend, **TIGHT)  # type: ignore[arg-type]
+        engine = Engine(model, **TIGHT)  # type: ignore[arg-type]
         seen = watched(engine)
         answers(engine, prompts(20, 22, 24, 30), 24)
         answers(engine, prompts(20, 22, 24, 30), 4)
@@ -47,9 +44,8 @@ def test_kept_blocks_are_those_of_the_cache(tiny_folder: Path, kv_backend: str) 
 
 def test_a_recording_that_begins_later_knows_what_was_kept_before(tiny_folder: Path) -> None:
     engine = Engine(genai_lab.Model(tiny_folder), **TIGHT)  # type: ignore[arg-type]
-    first = prompts(20)[0]
-    engine.generate_all([first], max_generated_tokens=4)
+    engine.generate_all([prompts(20)[0]], max_generated_tokens=4)
     with genai_lab.record() as trace:
         engine.generate_all([prompts(9)[0]], max_generated_tokens=2)
     state = trace.state_at(int(trace.steps()["step"].iloc[0]))
-    assert len(state.kept) == state.blocks_cached >= len(first) // 4
+    assert len(state.kept) == state.blocks_cached > 0
