@@ -218,7 +218,9 @@ def test_a_stopping_criterion_ends_the_answer_with_its_reason(model: og.Model) -
     assert made.stop_reason is None and not made.is_done()
 
 
-@pytest.mark.parametrize(("returned", "stops"), [(True, True), (np.True_, True), ("", False), (None, False), (0 > 1, 0)])
+@pytest.mark.parametrize(
+    ("returned", "stops"), [(True, True), (np.True_, True), ("", False), (None, False), (0 > 1, 0)]
+)
 def test_what_a_stopping_criterion_may_return(model: og.Model, returned: object, stops: bool) -> None:
     params = params_of(model)
     params.add_stopping_criterion(lambda tokens: returned)

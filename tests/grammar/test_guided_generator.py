@@ -75,7 +75,9 @@ def check_language(kind: str, grammar: str, text: str) -> None:
 
 @pytest.mark.parametrize(("kind", "grammar"), LANGUAGES, ids=[text[:12] for _, text in LANGUAGES])
 @pytest.mark.parametrize("ff", [False, True], ids=["plain", "ff"])
-@pytest.mark.parametrize("options", [{}, SAMPLED, SAMPLED | {"repetition_penalty": 1.3}], ids=["greedy", "drawn", "pen"])
+@pytest.mark.parametrize(
+    "options", [{}, SAMPLED, SAMPLED | {"repetition_penalty": 1.3}], ids=["greedy", "drawn", "pen"]
+)
 def test_every_answer_is_in_the_language(
     model: og.Model, kind: str, grammar: str, ff: bool, options: dict[str, object]
 ) -> None:
