@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, CapacityError, ModelFolderError, StateError
 from genai_lab.generation import Generator, GeneratorParams, Tokenizer, TokenizerStream
+from genai_lab.generation.one import One
 from genai_lab.models import Model
 from genai_lab.tracing import Recorder, use_tracer
 from genai_lab.workbench.block import current_block
@@ -98,8 +99,7 @@ class Writing:
         except Exception as error:  # whatever it is: shown in the page, and raised by trace.wait()
             self._end_badly(tracer, error)
         finally:
-            self._let_go(fork is not None)
-            self._tell_the_end()
+            self._end(fork is not None)
 
     def stop(self) -> None:
         """End as soon as possible: before the next token, or inside the model's run over a long prompt."""
@@ -147,7 +147,11 @@ class Writing:
         by_hand = [] if self.task.token is None else [self.task.token]
         return prepared.generator, np.concatenate([prepared.rest, np.array(by_hand, np.int32)])
 
-    def _tell_the_end(self) -> None:
+    def _end(self, branch: bool) -> None:
+        try:
+            self._let_go(branch)
+        except Exception as error:  # whoever waits must hear of it
+            self.error = self.error or error
         try:
             if self._block is not None and self.run_id is not None:
                 self._block.take(self.home.recorder, self.run_id)
@@ -220,9 +224,9 @@ def facts_of(model: Model) -> dict[str, Any]:
 
 def interrupt(generator: Generator, on: bool) -> None:
     """Tell a model run in progress to end, or allow runs again."""
-    state = generator._state
-    if state is not None:
-        state.terminated = on
+    search = generator._search
+    if isinstance(search, One):  # a batch or a beam search ends before its next step
+        search._state.terminated = on
 
 
 _tokenizers: WeakKeyDictionary[Model, Tokenizer] = WeakKeyDictionary()
