@@ -91,15 +91,15 @@ export function pendingOf(data: readonly Uint8Array[]): Uint8Array {
   return last?.unfinished ? all.subarray(last.from) : new Uint8Array(0);
 }
 
-/** A token that might come after `pending`, in words. */
-export function candidateWords(data: Uint8Array, pending: Uint8Array): string {
+/** A token that might come after `pending`, in words; `show` makes whole characters visible. */
+export function candidateWords(data: Uint8Array, pending: Uint8Array, show = (text: string) => text): string {
   const whole = joined([pending, data]);
   const begun = pending.length;
   return spans(whole)
     .filter(({ to }) => to > begun)
     .map(({ from, to, character, unfinished }) => {
       const mine = hex(whole.subarray(Math.max(from, begun), to));
-      if (character !== null) return from < begun ? `⟨last part of ${character}⟩` : character;
+      if (character !== null) return from < begun ? `⟨last part of ${character}⟩` : show(character);
       if (unfinished) return `⟨${from < begun ? "goes on with" : "begins"} a character: ${mine}⟩`;
       return `⟨part of a character: ${mine}⟩`;
     })

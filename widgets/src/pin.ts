@@ -176,9 +176,11 @@ export function makePin(store: Store, back: () => void): Pin {
           : fact(percent(drawn), "probability it was drawn with, after all settings"),
       fact(
         byHand(store, row) ? "none" : time(tookMs(store, row)),
-        first && run
-          ? `to make this token, reading the prompt included; ${time(firstTokenMs(store, run))} after the question`
-          : "to make this token: its latency, from reading the one before it to choosing it",
+        byHand(store, row)
+          ? "latency: nothing was computed to choose this token"
+          : first && run
+            ? `to make this token, reading the prompt included; ${time(firstTokenMs(store, run))} after the question`
+            : "to make this token: its latency, from reading the one before it to choosing it",
       ),
       fact(`index ${count(store.indexAt(at))}`, `in trace.tokens() of run ${at.run}, where counting begins at 0`),
     );

@@ -120,10 +120,11 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     if (focus instanceof HTMLElement && text.contains(focus)) focus.focus();
     const n = closed.size;
     const agains = [...closed].filter((id) => isAgain(store.run(id)!)).length;
-    const what = agains === n ? "more answer" : agains ? "branch or answer" : "branch";
+    const one = agains === n ? "more answer" : agains ? "branch or answer" : "branch";
+    const many = agains === n ? "more answers" : agains ? "branches or answers" : "branches";
     refill(
       closedNote,
-      n > 0 && `${n} ${what}${n === 1 ? "" : what === "branch" ? "es" : "s"} closed `,
+      n > 0 && `${n} ${n === 1 ? one : many} closed `,
       n > 0 &&
         h(
           "button",

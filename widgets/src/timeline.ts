@@ -21,7 +21,7 @@ import {
   surface,
 } from "./timeline_paint";
 import { type RunTimes, shareOf, stageWords, type TokenTime, timesOf } from "./times";
-import { byHand, firstTokenMs, LATENCY_WORDS, nameAt, originWords, placeInAnswer, runName } from "./tokens";
+import { byHand, firstTokenMs, LATENCY_WORDS, nameAt, originWords, placeInAnswer, runName, shortAt } from "./tokens";
 import type { MakeView } from "./view";
 import { type Preset, Visible } from "./visible";
 
@@ -114,7 +114,7 @@ export const makeTimeline: MakeView = ({ store, root }) => {
 
   const nameOf = (token: number): string => oneLine(nameAt(store, { ...store.selected, token }), 32);
   const words = {
-    text: ({ index }: TokenTime) => nameOf(index),
+    text: ({ index }: TokenTime) => oneLine(shortAt(store, { ...store.selected, token: index }), 32),
     tint: ({ row }: TokenTime) => store.tokens.get("prob", row),
   };
 

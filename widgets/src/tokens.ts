@@ -48,9 +48,19 @@ export function piecesAt(store: Store, run: Run, i: number): Piece[] | null {
 export function nameAt(store: Store, at: Selection): string {
   const run = store.run(at.run);
   const pieces = run && piecesAt(store, run, at.token);
-  if (pieces) return visible(pieces.map(pieceWords).join(""));
+  if (pieces) return pieces.map((p) => (p.kind === "text" ? visible(p.text) : shown(pieceWords(p)))).join("");
   const row = store.rowAt(at);
   return row === undefined ? "" : word(store, store.tokens.get("token", row));
+}
+
+/** The token at a place where there is little room: "😀 2/4". */
+export function shortAt(store: Store, at: Selection): string {
+  const run = store.run(at.run);
+  const pieces = run && piecesAt(store, run, at.token);
+  if (!pieces) return nameAt(store, at);
+  const short = ({ text, part, of, kind }: Piece) =>
+    kind === "text" ? visible(text) : `${text ? shown(text) : "◌"} ${part}/${kind === "part" ? of : "?"}`;
+  return pieces.map(short).join("");
 }
 
 /** A token that could stand at a place, as one word. */
@@ -58,13 +68,13 @@ export function candidateName(store: Store, at: Selection, id: number): string {
   const raw = store.raw(id);
   const run = store.run(at.run);
   if (!raw || !run) return word(store, id);
-  return visible(candidateWords(raw, pendingOf(neighbours(store, run, at.token)[0])));
+  return shown(candidateWords(raw, pendingOf(neighbours(store, run, at.token)[0]), visible));
 }
 
 /** A token as one word for a list, a label or a sentence. */
 export function word(store: Store, id: number): string {
   const raw = store.raw(id);
-  if (raw) return visible(candidateWords(raw, new Uint8Array(0)));
+  if (raw) return shown(candidateWords(raw, new Uint8Array(0), visible));
   const text = store.text(id);
   return store.special(id) && ENDS.test(text) ? "end of answer" : visible(text) || "(empty)";
 }
