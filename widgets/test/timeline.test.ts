@@ -120,6 +120,16 @@ test("the first token's flag, the playhead and the picked token stand at their t
   expect(layOut(times, around(40, 1), 5, 800, measure, words, phases)).toMatchObject({ playhead: null, picked: null });
 });
 
+test.each([whole, { from: 400, to: 520 }, around(56, 0.4)])("a bar stands under its token, as wide as it", (view) => {
+  const { boxes } = layOut(times, view, 56, 900, measure, words, phases);
+  const bars = boxes.filter((b) => b.lane === "bars");
+  expect(bars.length).toBeGreaterThan(0);
+  for (const bar of bars) {
+    const home = boxes.find((b) => b.lane === "token" && b.token === bar.token);
+    expect([bar.x, bar.w]).toEqual([home?.x, home?.w]);
+  }
+});
+
 test("bars start at zero: twice the time is twice the height", () => {
   const two = timesOf(2);
   two.tokens[1].to = two.tokens[1].from + 10;
