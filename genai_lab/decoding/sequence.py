@@ -48,6 +48,10 @@ class Sequence:
         """Where the answer that is being written begins: behind the last prompt."""
         return self._prompts[-1][1] if self._prompts else 0
 
+    def answer_from(self, start: int) -> None:
+        """Say that what follows the first `start` tokens is one answer, however it came here."""
+        self._prompts = [(0, start)] if start else []
+
     def append(self, token: int) -> None:
         """Add one token of an answer."""
         if self._length == self.max_length:

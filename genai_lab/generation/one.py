@@ -17,7 +17,7 @@ from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, forwar
 from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import Model, make_one
+from genai_lab.models import Model, RunExtras, make_one
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import EffectiveMode
 from genai_lab.tracing import Tracer
@@ -134,9 +134,22 @@ class One:
             self.finish = FinishReason.CANCELLED
             self._log.generated(tracer, self.finish)
 
+    @property
+    def extras(self) -> RunExtras:
+        """What the caller added to the runs."""
+        return self._state.extras
+
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the last run."""
+        return self._state.input(name)
+
     def output(self, name: str) -> NDArray[Any]:
         """A copy of one output of the last run."""
         return self._state.output(name, self._cached)
+
+    def answer_from(self, start: int) -> None:
+        """What follows the first `start` tokens is one answer: for a grammar, when an answer was put together again."""
+        self._tokens.answer_from(start)
 
     def take_beginning(self, other: One, length: int) -> None:
         """Begin as a copy of `other`'s first `length` tokens, keys and values included."""

@@ -88,7 +88,7 @@ class Guide:
             self._begin_anew()
             raise ArgumentError(
                 f"the last {len(new)} tokens of the answer, {new[:8]}, do not follow the grammar "
-                f"({_first_line(words)}). Rewind to where they begin, or set the guidance to None"
+                f"({_first_line(words)}). Rewind to where they begin, or make a generator without guidance"
             )
 
     def _only_the_end(self) -> TokenMask:

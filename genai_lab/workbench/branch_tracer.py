@@ -86,7 +86,7 @@ class BranchTracer:
         with self._lock:
             self._recorder.engine_turn(fact)
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32]) -> None:
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
         if self._before:
             fact = replace(fact, index=fact.index + self._before)
         with self._lock:

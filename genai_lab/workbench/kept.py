@@ -79,7 +79,7 @@ class KeptGenerators:
             common = common_length(generator, prefix)
             if common == 0:
                 break
-            if branch and generator.options == params.options:
+            if branch and generator.options == params.options and generator.params.hooks == params.hooks:
                 generator.rewind_to(common)
                 return Prepared(self._take(generator), prefix[common:])
             try:

@@ -20,6 +20,7 @@ from genai_lab.generation import Generator, GeneratorParams, Tokenizer, Tokenize
 from genai_lab.generation.one import One
 from genai_lab.models import Model
 from genai_lab.tracing import Recorder, use_tracer
+from genai_lab.types import FinishReason
 from genai_lab.workbench.block import current_block
 from genai_lab.workbench.branch_tracer import BranchTracer, Fork
 from genai_lab.workbench.kept import KEPT
@@ -126,6 +127,8 @@ class Writing:
                 return
         if unread.size:
             generator.append_tokens(unread)
+        if isinstance(self.task, Fork) and isinstance(generator._search, One):
+            generator._search.answer_from(answer_start(self.home.recorder, self.task.run))
         if isinstance(self.task, Fork) and self.task.token is not None:
             self._show(stream, self.task.token)
             if self.task.token in self.model.config.model.eos_token_ids:
@@ -135,8 +138,12 @@ class Writing:
             if self.stopping:
                 generator.stop()
                 return
+            before = generator.token_count()
             generator.generate_next_token()
-            self._show(stream, int(generator.get_next_tokens()[0]))
+            new = generator.get_sequence(0)[before:].tolist()  # a grammar may force some before the chosen one
+            ended = generator.finish_reason is FinishReason.EOS
+            for token in [*new, int(generator.get_next_tokens()[0])] if ended else new:
+                self._show(stream, token)
 
     def _begin(self) -> tuple[Generator, NDArray[np.int32]]:
         """The generator, and the tokens that it must read first."""
@@ -208,10 +215,18 @@ class Writing:
         prompt = self.prefix if forced is None else np.append(self.prefix, np.int32(forced))
         tracer.open_run(
             prompt=prompt,
-            settings=asdict(self.params.options) | {"mode": mode.mode.value, "mode_reason": mode.reason},
+            settings=asdict(self.params.options)
+            | {"mode": mode.mode.value, "mode_reason": mode.reason}
+            | self.params.hooks.describe(),
             model=facts_of(self.model),
             describe=self.model.token_texts,
         )
+
+
+def answer_start(recorder: Recorder, run: int) -> int:
+    """How many tokens stand before the answer that `run`, a branch of a branch perhaps, is part of."""
+    facts = recorder.runs[run]
+    return int(facts.prompt.size) if facts.parent is None else answer_start(recorder, facts.parent)
 
 
 def facts_of(model: Model) -> dict[str, Any]:
