@@ -59,7 +59,7 @@ def test_a_branch_to_a_forbidden_token_fails_and_says_so(model: og.Model) -> Non
         made = guided(model)
     trace.show(model=model)
     trace.branch(1, int(model.tokenizer.encode("z")[0]))
-    with pytest.raises(ArgumentError, match="do not follow the grammar|does not allow"):
+    with pytest.raises(ArgumentError, match=r"do not follow the grammar|does not allow"):
         trace.wait()
     assert trace.runs()["status"].tolist() == ["done", "failed"]
     assert made.token_count() > len(PROMPT)
