@@ -151,15 +151,15 @@ def names_of(recording: Recording) -> Names:
 
 def answer_rows(tokens: Columns, runs: Sequence[RunFacts], run: int) -> NDArray[np.intp]:
     """Rows of the tokens table that make up the whole answer of a run: a branch begins with its parents' tokens."""
-    index = tokens["index"]
-    mine = np.flatnonzero(tokens["run"] == run)
-    rows = [mine[np.argsort(index[mine], kind="stable")]]
-    facts = runs[run]
-    while facts.parent is not None and facts.parent < facts.run:
-        mine = np.flatnonzero((tokens["run"] == facts.parent) & (index < (facts.fork or 0)))
+    index, before = tokens["index"], np.iinfo(np.int64).max
+    rows: list[NDArray[np.intp]] = []
+    while True:
+        mine = np.flatnonzero((tokens["run"] == run) & (index < before))
         rows.insert(0, mine[np.argsort(index[mine], kind="stable")])
-        facts = runs[facts.parent]
-    return np.concatenate(rows)
+        parent, fork = runs[run].parent, runs[run].fork
+        if not (isinstance(parent, int) and isinstance(fork, int) and 0 <= parent < run):  # a file may say anything
+            return np.concatenate(rows)
+        run, before = parent, fork
 
 
 def token_names(recording: Recording) -> list[str]:
@@ -168,10 +168,10 @@ def token_names(recording: Recording) -> list[str]:
     if not recording.raw:
         return [names.alone(int(token)) for token in tokens["token"]]
     found: dict[int, str] = {}
-    for facts in recording.runs:
-        rows = answer_rows(tokens, recording.runs, facts.run)
+    for run in range(len(recording.runs)):
+        rows = answer_rows(tokens, recording.runs, run)
         for row, name in zip(rows.tolist(), names.in_a_row(tokens["token"][rows].tolist()), strict=True):
-            if tokens["run"][row] == facts.run:
+            if tokens["run"][row] == run:
                 found[row] = name
     return [found[row] for row in range(len(tokens["token"]))]
 
@@ -186,7 +186,7 @@ def pending_before(recording: Recording, row: int) -> bytes:
 def answer_text(recording: Recording, run: int) -> str:
     """The whole answer of a run as its tokenizer writes it, special tokens left out."""
     text = recording.runs[run].text
-    if text is not None:
+    if isinstance(text, str):
         return text
     rows = answer_rows(recording.tokens, recording.runs, run)
     return names_of(recording).joined(recording.tokens["token"][rows].tolist())

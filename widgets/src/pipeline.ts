@@ -229,7 +229,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
       context,
       "after ",
       h("b", {}, before ? `“${before}”` : "the question"),
-      `, token ${placeInAnswer(store, at) + 1}`,
+      `, token ${placeInAnswer(store, at) + 1} (index ${store.indexAt(at)} in trace.tokens())`,
     );
     explain(row, chosen);
     buttons();
