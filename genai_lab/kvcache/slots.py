@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.kvcache.contiguous import check_fits
 from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
 from genai_lab.kvcache.layout import KVLayout
 from genai_lab.kvcache.stores import bytes_needed, check_range, check_row, check_sizes, still_open
+from genai_lab.kvcache.untouched import untouched_zeros
 
 
 class SlotStore:
@@ -47,9 +47,9 @@ class SlotStore:
         self.nbytes = sum(bytes_needed(layout, rows, capacity, num_blocks, block_size))
         check_fits(self.nbytes, rows, capacity)
         shape = layout.row_shape(rows, capacity)
-        # zero pages: the system gives memory as tokens arrive
-        self._slab: NDArray[Any] | None = np.zeros((layout.num_layers, 2, *shape), layout.numpy_dtype)
-        self._pool: NDArray[Any] | None = np.zeros(
+        # the system gives memory as tokens arrive
+        self._slab: NDArray[Any] | None = untouched_zeros((layout.num_layers, 2, *shape), layout.numpy_dtype)
+        self._pool: NDArray[Any] | None = untouched_zeros(
             (num_blocks, layout.num_layers, 2, layout.num_kv_heads, block_size, layout.head_dim), layout.numpy_dtype
         )
         self._places: dict[int, tuple[int, int]] = {}  # block -> (row, start): its content is there, not in the pool

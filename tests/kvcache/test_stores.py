@@ -295,3 +295,18 @@ def test_where_pages_cannot_be_mapped_it_says_why(monkeypatch: pytest.MonkeyPatc
 def test_a_refusal_of_the_system_is_an_error_in_words() -> None:
     with pytest.raises(CapacityError, match=r"refused to map .* \(ENOMEM: Cannot allocate memory\)"):
         pages.AddressRange(2**62)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
+def test_a_row_takes_memory_for_the_tokens_it_holds() -> None:
+    store = SlotStore(KVLayout(30, 3, 64, "float32"), rows=4, capacity=2048, num_blocks=8, block_size=16)
+    before = resident_bytes()
+    for row in range(4):
+        store.slab[:, :, row, :, :64] = 1
+    needed = 4 * 64 * store.layout.bytes_per_token
+    assert resident_bytes() - before < 3 * needed  # with huge pages it would be twenty times as much
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
