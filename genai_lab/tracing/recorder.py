@@ -277,7 +277,7 @@ class Recorder:
             texts = self._describe_tokens(tables["tokens"])
             return Recording(
                 tables=tables,
-                runs=list(self.runs) if first_token else self._with_text(tables["tokens"]),
+                runs=list(self.runs) if first_token or owned_only else self._with_text(tables["tokens"]),
                 texts=texts,
                 raw={i: self._raw[i] for i in texts if i in self._raw},
                 stage_names=stage_names,
