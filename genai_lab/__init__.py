@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from genai_lab.generation import Tokenizer as Tokenizer
     from genai_lab.generation import TokenizerStream as TokenizerStream
     from genai_lab.generation import og_compat as og_compat
+    from genai_lab.models import Adapters as Adapters
     from genai_lab.models import Model as Model
     from genai_lab.types import FinishReason as FinishReason
+    from genai_lab.types import NamedTensors as NamedTensors
     from genai_lab.types import Tensor as Tensor
     from genai_lab.workbench.ask import ask as ask
     from genai_lab.workbench.default_model import model_folder as model_folder
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from genai_lab.workbench.trace import Trace as Trace
 
 _HOMES = {
+    "Adapters": "genai_lab.models",
     "Config": "genai_lab.config",
     "Engine": "genai_lab.engine",
     "EngineErrorCode": "genai_lab.engine",
@@ -54,6 +57,7 @@ _HOMES = {
     "Generator": "genai_lab.generation",
     "GeneratorParams": "genai_lab.generation",
     "Model": "genai_lab.models",
+    "NamedTensors": "genai_lab.types",
     "Request": "genai_lab.engine",
     "RequestOptions": "genai_lab.engine",
     "Tensor": "genai_lab.types",

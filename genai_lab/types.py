@@ -6,6 +6,7 @@ Receives plain numbers and numpy arrays, returns named values. It knows no model
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 from typing import Any, TypeAlias
 
@@ -100,3 +101,48 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape()}, dtype={self._array.dtype})"
+
+
+class NamedTensors:
+    """Tensors by name, in the order in which they were set (og class NamedTensors).
+
+    >>> tensors = NamedTensors()
+    >>> tensors["input_ids"] = np.array([[1, 2]], np.int32)
+    >>> tensors.keys(), len(tensors), tensors["input_ids"].shape()
+    (['input_ids'], 1, [1, 2])
+    """
+
+    __slots__ = ("_tensors",)
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+
+    def keys(self) -> list[str]:
+        """The names, a copy: one may delete while looping over them."""
+        return list(self._tensors)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            known = ", ".join(map(repr, self._tensors)) or "none"
+            raise ArgumentError(f"Tensor with name: {name} not found. There are: {known}.")
+        return self._tensors[name]
+
+    def __setitem__(self, name: str, value: Tensor | NDArray[Any]) -> None:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"a tensor's name is {type(name).__name__}; a string is allowed.")
+        self._tensors[name] = value if isinstance(value, Tensor) else Tensor(value)
+
+    def __delitem__(self, name: str) -> None:
+        self._tensors.pop(name, None)  # as in onnxruntime-genai, deleting what is not there is no error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __repr__(self) -> str:
+        return f"NamedTensors({', '.join(f'{name}: {tensor!r}' for name, tensor in self._tensors.items())})"

@@ -52,6 +52,9 @@ def plain_decoder(
     float16_logits: bool = False,
     all_logits: bool = True,
     layers: int = LAYERS,
+    extra_input: str | None = None,
+    adapted: bool = False,
+    hidden_states: bool = False,
     seed: int = 0,
 ) -> Path:
     """Write a model folder at `path` and return it.
@@ -61,9 +64,11 @@ def plain_decoder(
         positions: the graph takes position_ids; else it has no notion of place but the causal mask.
         ids_dtype: of input_ids, attention_mask and position_ids.
         all_logits: logits of every position, else of the last only.
+        extra_input: an int64 number that is added to every logit.
+        adapted: "adapter_a" [V] is added to the logits, zeros unless an adapter gives it.
+        hidden_states: an output of that name.
     """
     g = Graph(seed)
-    one = g.constant(1)
     x = g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=8.0), "input_ids")
     if positions:
         x = g.op("Add", x, g.op("Gather", g.weight(POSITIONS, HIDDEN, gain=4.0), "position_ids"))
@@ -72,18 +77,28 @@ def plain_decoder(
         x = g.op("Add", x, _attention(g, x, bias, layer, combined))
         x = g.op("Add", x, g.op("Tanh", g.op("MatMul", x, g.weight(HIDDEN, HIDDEN, gain=2.0))))
     if not all_logits:
-        x = g.op("Slice", x, g.constant([-1]), g.constant([2**31]), one_d(g, 1))
+        x = g.op("Slice", x, g.constant([-1]), g.constant([2**31]), g.constant([1]))
+    if hidden_states:
+        g.op("Identity", x, name="hidden_states")
     logits = g.op("MatMul", x, g.weight(HIDDEN, VOCABULARY, gain=4.0))
+    if extra_input is not None:
+        logits = g.op("Add", logits, g.op("Cast", extra_input, to=TensorProto.FLOAT))
+    if adapted:
+        g.constants.append(numpy_helper.from_array(np.zeros(VOCABULARY, np.float32), "adapter_a"))
+        logits = g.op("Add", logits, "adapter_a")
     g.op("Cast", logits, name="logits", to=TensorProto.FLOAT16 if float16_logits else TensorProto.FLOAT)
-    del one
     path.mkdir(parents=True)
-    onnx.save(_model(g, combined, positions, np.dtype(ids_dtype), float16_logits, layers), path / "model.onnx")
+    model = _model(g, combined, positions, np.dtype(ids_dtype), float16_logits, layers)
+    graph = model.graph
+    if extra_input is not None:
+        graph.input.append(helper.make_tensor_value_info(extra_input, TensorProto.INT64, []))
+    if adapted:
+        graph.input.append(helper.make_tensor_value_info("adapter_a", TensorProto.FLOAT, [VOCABULARY]))
+    if hidden_states:
+        graph.output.append(helper.make_tensor_value_info("hidden_states", TensorProto.FLOAT, ["B", "S", HIDDEN]))
+    onnx.save(model, path / "model.onnx")
     (path / "genai_config.json").write_text(json.dumps(_config(combined, positions, layers)))
     return path
-
-
-def one_d(g: Graph, value: int) -> str:
-    return g.constant([value])
 
 
 def _attention_bias(g: Graph) -> str:
@@ -145,7 +160,6 @@ def _model(
     graph = helper.make_graph(g.nodes, "plain", inputs, outputs, g.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
-    onnx.checker.check_model(model)
     return model
 
 

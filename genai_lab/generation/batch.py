@@ -19,7 +19,7 @@ from genai_lab.decoding import Chooser, Place, Sequence, StopRule, choose, settl
 from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
 from genai_lab.errors import StateError
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import Model, make_rows
+from genai_lab.models import Model, RunExtras, make_rows
 from genai_lab.sampling import Choice, SamplingMode
 from genai_lab.tracing import Change, Masking, Tracer
 from genai_lab.types import FinishReason, Tensor
@@ -162,6 +162,15 @@ class Batch:
             if row.finish is None:
                 row.finish = FinishReason.CANCELLED
                 row.log.generated(tracer, row.finish)
+
+    @property
+    def extras(self) -> RunExtras:
+        """What the caller added to the runs."""
+        return self._state.extras
+
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the last run."""
+        return self._state.input(name)
 
     def output(self, name: str) -> NDArray[Any]:
         """A copy of one output of the last run."""

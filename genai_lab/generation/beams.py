@@ -15,7 +15,7 @@ from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser
 from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
 from genai_lab.errors import StateError
-from genai_lab.models import Model, make_rows
+from genai_lab.models import Model, RunExtras, make_rows
 from genai_lab.sampling.beam import BeamSearch, Candidate, Hypothesis
 from genai_lab.tracing import Tracer
 from genai_lab.types import FinishReason, Tensor
@@ -152,6 +152,15 @@ class Beams:
     def stop(self, _tracer: Tracer) -> None:
         """End the search here."""
         self._stopped = self._stopped or FinishReason.CANCELLED
+
+    @property
+    def extras(self) -> RunExtras:
+        """What the caller added to the runs."""
+        return self._state.extras
+
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the last run."""
+        return self._state.input(name)
 
     def output(self, name: str) -> NDArray[Any]:
         """A copy of one output of the last run."""

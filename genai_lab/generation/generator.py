@@ -6,6 +6,7 @@ The public calls, their checks and words. What happens behind them is a search's
 
 from __future__ import annotations
 
+import weakref
 from copy import copy
 from types import TracebackType
 from typing import Any, Protocol
@@ -21,10 +22,10 @@ from genai_lab.generation.beams import Beams
 from genai_lab.generation.one import One
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import Model
+from genai_lab.models import Adapters, Model, RunExtras
 from genai_lab.sampling import RandomStream
 from genai_lab.tracing import Tracer, current_tracer
-from genai_lab.types import FinishReason, Tensor
+from genai_lab.types import FinishReason, NamedTensors, Tensor
 
 
 class Search(Protocol):
@@ -39,6 +40,8 @@ class Search(Protocol):
     def next_tokens(self) -> NDArray[np.int32]: ...  # [rows]
     @property
     def finish(self) -> FinishReason | None: ...
+    @property
+    def extras(self) -> RunExtras: ...
     def append(self, tokens: ArrayLike | Tensor, tracer: Tracer, /) -> None: ...
     def generate(self, tracer: Tracer, /) -> None: ...
     def logits(self, tracer: Tracer, /) -> NDArray[np.float32]: ...  # [rows, V]
@@ -46,6 +49,7 @@ class Search(Protocol):
     def sequence(self, index: int, /) -> NDArray[np.int32]: ...
     def rewind(self, length: int, tracer: Tracer, /) -> None: ...
     def stop(self, tracer: Tracer, /) -> None: ...
+    def input(self, name: str, /) -> NDArray[Any]: ...
     def output(self, name: str, /) -> NDArray[Any]: ...
 
 
@@ -165,6 +169,49 @@ class Generator:
         """A copy of one output of the last model run by its graph name: the logits, or a layer's present keys or values
         [rows, kv_heads, tokens, head_dim]."""
         return self._live().output(name)
+
+    def get_input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the last model run by its graph name (with batch_size > 1 the extra inputs only: its
+        rows are read one after another)."""
+        return self._live().input(name)
+
+    def set_model_input(self, name: str, value: NDArray[Any]) -> None:
+        """Give an input of the graph that follows from no token, for every run from now on. A name that the graph does
+        not have is ignored."""
+        self._live().extras.set_input(name, value)
+
+    def set_inputs(self, inputs: NamedTensors) -> None:
+        """Give several inputs at once, as a processor of images or sounds makes them; "input_ids" among them are
+        appended like a prompt."""
+        search = self._live()
+        if not isinstance(inputs, NamedTensors):
+            raise ArgumentTypeError(f"set_inputs: got {type(inputs).__name__}, NamedTensors are allowed")
+        ids = self.model.config.model.decoder.inputs.input_ids
+        for name in inputs:
+            if name != ids:
+                search.extras.set_input(name, inputs[name].as_numpy())
+        if ids in inputs:
+            self.append_tokens(inputs[ids])
+
+    def set_active_adapter(self, adapters: Adapters, name: str) -> None:
+        """Run with an adapter from now on; several may be active. Set it before tokens are appended: what is in the
+        cache was computed without it."""
+        if not isinstance(adapters, Adapters):
+            raise ArgumentTypeError(f"set_active_adapter: got {type(adapters).__name__}, Adapters are allowed")
+        search = self._live()
+        search.extras.add_adapter(adapters.get(name))
+        adapters.use(name)
+        weakref.finalize(search, adapters.give_back, name).atexit = False
+
+    def set_runtime_option(self, key: str, value: str) -> None:
+        """Set an option of the runs: "terminate_session" "1" ends a run in progress with an error and refuses others
+        until it is set to "0"; other keys are onnxruntime's run options."""
+        self._live().extras.set_option(key, value)
+
+    def snapshot_state(self) -> None:
+        """Remember this place for a later `rewind_to`. Nothing to do here: with keys and values of every token in the
+        cache, any place can be rewound to. (onnxruntime-genai needs it for models with a recurrent state.)"""
+        self._live()
 
     # ---- ours ---------------------------------------------------------------------------------------------------
 

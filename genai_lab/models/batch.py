@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
 from genai_lab.models.chunks import chunk_stops
+from genai_lab.models.extras import unknown_input
 from genai_lab.models.model import Model
 from genai_lab.models.rows import RowsExecutor
+
+NO_INPUTS = (
+    "get_input({name!r}): the rows of a batch are read one after another, no run has the input of all of them; use one "
+    "generator per prompt to look at inputs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class BatchState:
         self.model, self.rows, self.capacity = model, rows, capacity
         self.cache = ContiguousCache(model.kv_layout, rows, capacity)
         self._executor = RowsExecutor(model, self.cache.slab)
+        self.extras = self._executor.extras
         self.lengths = np.zeros(rows, np.int64)  # [rows] tokens in each row
         self._logits: NDArray[np.float32] = np.zeros((rows, model.vocab_size), np.float32)  # of each row's last token
 
@@ -91,6 +98,13 @@ class BatchState:
         for row, values in taken.items():
             slab[:, :, row, :, begin[row] : begin[row] + values.shape[3]] = values
         self.lengths[:] = lengths
+
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one extra input; rows are read one after another, so a run has no tokens of all of them."""
+        known = self.extras.used
+        if name not in known:
+            raise ArgumentError(unknown_input(name, known) if known else NO_INPUTS.format(name=name))
+        return np.array(known[name])
 
     def clear(self) -> None:
         """Forget every token."""

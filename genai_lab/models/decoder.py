@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
+from genai_lab.models.extras import RunExtras, unknown_input
+from genai_lab.models.graph import other_outputs
 from genai_lab.models.model import Model
 
 
@@ -26,8 +27,9 @@ class DecoderState:
         capacity: tokens per row, prompt included.
     """
 
-    def __init__(self, model: Model, capacity: int, rows: int = 1) -> None:
+    def __init__(self, model: Model, capacity: int, rows: int = 1, extras: RunExtras | None = None) -> None:
         self.model = model
+        self.extras = extras or RunExtras(model.session, model.config)
         self.rows, self.capacity = rows, capacity
         self.cache = ContiguousCache(model.kv_layout, rows, capacity)
         names = model.config.model.decoder
@@ -41,13 +43,16 @@ class DecoderState:
         self._ones = (
             np.ones((rows, capacity), session.inputs[self._mask].dtype) if self._mask in session.inputs else None
         )
-        self._run_options = ort.RunOptions()
+        self._bound_extras = -1  # version of the extra inputs that are bound
+        self._other_outputs = other_outputs(session, model.config)
+        self._bound: dict[str, NDArray[Any]] = {}  # the inputs of the last run but for the cache
         self._binding = self._bind_cache()
         self._ran = False
         self._is_bound_for_decode = False
         self._decode_ids = np.zeros((rows, 1), session.inputs[self._ids].dtype)
         self._decode_logits = np.empty((rows, 1, model.vocab_size), session.outputs[self._logits].dtype)
         self._decode_positions = self._positions_buffer(1)
+        self._total = 0  # tokens in the row after the last run
         self._kept: list[NDArray[Any]] = []  # arrays of a prefill: the binding holds addresses only
 
     def prepare(self, tokens: NDArray[np.int32], cached: int) -> None:
@@ -61,12 +66,17 @@ class DecoderState:
         if self._ones is not None:
             shape = [self.rows, cached + tokens.size]
             self._binding.bind_input(self._mask, "cpu", 0, self._ones.dtype.type, shape, self._ones.ctypes.data)
+        self._total = cached + tokens.size
+        if self._bound_extras != self.extras.version:
+            self._bind_extras()
+        for name in self._other_outputs:
+            self._binding.bind_output(name, "cpu")
 
     def run(self) -> None:
-        """Run the model over what is bound; keys and values land in the cache. Only a prefill can be told to stop:
-        looking at run options costs a decode step one percent, and it is over in milliseconds."""
+        """Run the model over what is bound; keys and values land in the cache."""
         self._ran = True
-        options = None if self._is_bound_for_decode else self._run_options
+        plain = self._is_bound_for_decode and not self.extras.has_options
+        options = None if plain else self.extras.options
         self.model.session.inference.run_with_iobinding(self._binding, options)
 
     def read_logits(self) -> NDArray[np.float32]:
@@ -82,6 +92,8 @@ class DecoderState:
             raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
         if name == self._logits:
             return np.array(self._last_logits())
+        if name in self._other_outputs:
+            return np.array(self._binding.get_outputs()[self._other_outputs.index(name)].numpy())
         for layer in range(self.cache.layout.num_layers):
             if name == names.present_key_names % layer:
                 return self.cache.keys(layer)[:, :, :length].copy()
@@ -94,14 +106,29 @@ class DecoderState:
         """Hold the first `length` tokens that `source` holds."""
         self.cache.copy_prefix(source.cache, length)
 
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the last run: [1, S] tokens, their places or the mask, an extra one, or the cache as
+        it is after the run, [1, kv_heads, tokens, head_dim]."""
+        inputs = self.model.config.model.decoder.inputs
+        known = dict(self._bound) if self._ran else {}
+        if self._ran and self._ones is not None:
+            known[self._mask] = self._ones[:, : self._total]
+        for layer in range(self.cache.layout.num_layers if self._ran else 0):
+            known[inputs.past_key_names % layer] = self.cache.keys(layer)[:, :, : self._total]
+            known[inputs.past_value_names % layer] = self.cache.values(layer)[:, :, : self._total]
+        if name not in known:
+            raise ArgumentError(unknown_input(name, known))
+        return np.array(known[name])
+
     @property
     def terminated(self) -> bool:
-        """Whether a run in progress is told to stop (og runtime option terminate_session)."""
-        return bool(self._run_options.terminate)
+        """Whether the reading of a prompt in progress is told to stop. (A decode is over in milliseconds, and is
+        stopped by the runtime option terminate_session only: looking at run options costs it one percent.)"""
+        return bool(self.extras.options.terminate)
 
     @terminated.setter
     def terminated(self, value: bool) -> None:
-        self._run_options.terminate = value
+        self.extras.options.terminate = value
 
     def _last_logits(self) -> NDArray[Any]:
         """[B, S or 1, V]; the logits are bound last."""
@@ -121,6 +148,7 @@ class DecoderState:
         if self._decode_positions is not None:
             _bind_input(self._binding, self._positions, self._decode_positions)
         _bind_output(self._binding, self._logits, self._decode_logits)
+        self._remember(self._decode_ids, self._decode_positions)
         self._is_bound_for_decode = True
 
     def _bind_prefill(self, tokens: NDArray[np.int32], cached: int) -> None:
@@ -133,12 +161,27 @@ class DecoderState:
             positions[0] = np.arange(cached, cached + tokens.size)
             _bind_input(self._binding, self._positions, positions)
         self._binding.bind_output(self._logits, "cpu")
+        self._remember(ids, positions)
         self._is_bound_for_decode = False
+
+    def _bind_extras(self) -> None:
+        """Inputs that the caller gave."""
+        self.extras.check_complete()
+        for name, value in self.extras.used.items():
+            _bind_input(self._binding, name, value)
+        self._bound_extras = self.extras.version
+
+    def _remember(self, ids: NDArray[Any], positions: NDArray[Any] | None) -> None:
+        self._bound = {self._ids: ids} | self.extras.used
+        if positions is not None:
+            self._bound[self._positions] = positions
 
     def _bind_cache(self) -> Any:
         """A binding with the cache as past and as present; making one costs milliseconds, so there is one."""
         binding = self.model.session.inference.io_binding()
         names = self.model.config.model.decoder
+        for name in self._other_outputs:
+            binding.bind_output(name, "cpu")
         for layer in range(self.cache.layout.num_layers):
             keys, values = self.cache.keys(layer), self.cache.values(layer)
             _bind_input(binding, names.inputs.past_key_names % layer, keys)

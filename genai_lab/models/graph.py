@@ -1,4 +1,4 @@
-"""What a decoder's graph takes and gives, held against its config: nothing missing, nothing that nobody would feed."""
+"""What a decoder's graph takes and gives, held against its config."""
 
 from __future__ import annotations
 
@@ -55,17 +55,22 @@ def token_inputs(config: Config) -> dict[str, str]:
     return {kind: getattr(names, kind) for kind in kinds}
 
 
+def other_outputs(session: Session, config: Config) -> tuple[str, ...]:
+    """Outputs beside the logits and the cache, such as hidden states."""
+    own = {config.model.decoder.outputs.logits, *past_names(session, config).values()}
+    return tuple(name for name in session.outputs if name not in own)
+
+
 def check_graph(session: Session, config: Config) -> None:
-    """Every input that the graph wants is one that a decoder gets; a missing or unknown one is named."""
+    """The graph has what the config names. (Inputs that the config does not name can be given to a generator.)"""
     decoder = config.model.decoder
     _check_sizes(config)
     past = past_names(session, config)
-    inputs = token_inputs(config)
-    unknown = sorted(set(session.inputs) - set(inputs.values()) - set(past))
-    if unknown:
+    beyond = decoder.inputs.past_key_names % decoder.num_hidden_layers
+    if beyond in session.inputs:
         raise ModelFolderError(
-            f"{session.filename!r} wants the input {unknown[0]!r}, which a decoder-only model is not given; "
-            f"known inputs are {', '.join(inputs.values())} and the past"
+            f"{session.filename!r} wants the input {beyond!r}, of a layer that genai_config.json does not count: "
+            f"model.decoder.num_hidden_layers is {decoder.num_hidden_layers}. Write the number that the graph has"
         )
     missing = [] if decoder.inputs.input_ids in session.inputs else [decoder.inputs.input_ids]
     if decoder.num_hidden_layers and not past:
@@ -90,8 +95,8 @@ def appends_in_place(session: Session, config: Config) -> bool:
         inputs["attention_mask"]: np.ones((1, 1)),
         inputs["position_ids"]: np.zeros((1, 1)),
     }
-    if set(session.inputs) - set(given) - set(past):
-        return False
+    others = {name: np.zeros(session.rank(name) * (1,)) for name in set(session.inputs) - set(given) - set(past)}
+    given |= others
     feeds = {name: value.astype(session.inputs[name].dtype) for name, value in given.items() if name in session.inputs}
     feeds |= {
         name: np.zeros(past_shape(config, session, name, 1, _PROBED), session.inputs[name].dtype) for name in past

@@ -12,11 +12,11 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
+from genai_lab.models.extras import RunExtras, unknown_input
 from genai_lab.models.graph import past_names, past_shape, token_inputs
 from genai_lab.models.model import Model
 
@@ -32,22 +32,22 @@ class GrowingState:
         capacity: tokens per row, prompt included.
     """
 
-    def __init__(self, model: Model, rows: int, capacity: int) -> None:
+    def __init__(self, model: Model, rows: int, capacity: int, extras: RunExtras | None = None) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
         self.past_names = past_names(model.session, model.config)
-        self.extra: Arrays = {}  # inputs that a person set, by name
+        self.extras = extras or RunExtras(model.session, model.config)
         self._past: Arrays = {}
-        self._run_options = ort.RunOptions()
         self.clear()
 
     @property
     def terminated(self) -> bool:
-        """Whether a run in progress is told to stop (og runtime option terminate_session)."""
-        return bool(self._run_options.terminate)
+        """Whether the reading of a prompt in progress is told to stop. (A decode is over in milliseconds, and is
+        stopped by the runtime option terminate_session only: looking at run options costs it one percent.)"""
+        return bool(self.extras.options.terminate)
 
     @terminated.setter
     def terminated(self, value: bool) -> None:
-        self._run_options.terminate = value
+        self.extras.options.terminate = value
 
     # ---- one sequence -------------------------------------------------------------------------------------------
 
@@ -121,6 +121,7 @@ class GrowingState:
         }
         self._ids = np.zeros((self.rows, 0), np.int32)
         self._mask = np.zeros((self.rows, 0), bool)  # [rows, tokens] False: padding
+        self._feeds: Arrays = {}
         self._outputs: Mapping[str, Any] = {}
 
     def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
@@ -131,6 +132,12 @@ class GrowingState:
             raise ArgumentError(f"get_output({name!r}): no such output; allowed are {', '.join(self._outputs)}")
         return np.array(self._outputs[name])
 
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the last run."""
+        if name not in self._feeds:
+            raise ArgumentError(unknown_input(name, self._feeds))
+        return np.array(self._feeds[name])
+
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _cut(self, length: int) -> None:
@@ -139,15 +146,9 @@ class GrowingState:
 
     def _run(self, ids: NDArray[np.int32], mask: NDArray[np.bool_]) -> None:
         """Run over new tokens `ids` [rows, S]; `mask` [rows, T] covers the past and them."""
-        feeds = self._past | self._inputs(ids, mask) | self.extra
-        missing = sorted(set(self.model.session.inputs) - set(feeds))
-        if missing:
-            raise StateError(
-                f"{self.model.session.filename!r} wants the input {missing[0]!r}, and nothing gave it one; set it "
-                f"before you append tokens: generator.set_model_input({missing[0]!r}, array)"
-            )
-        wanted = {name: value for name, value in feeds.items() if name in self.model.session.inputs}
-        values = self.model.session.inference.run(None, wanted, self._run_options)
+        self.extras.check_complete()
+        self._feeds = self._past | self._inputs(ids, mask) | self.extras.used
+        values = self.model.session.inference.run(None, self._feeds, self.extras.options)
         outputs = dict(zip(self.model.session.outputs, values, strict=True))
         self._past = {past: outputs[present] for past, present in self.past_names.items()}
         self._outputs, self._mask = outputs, mask

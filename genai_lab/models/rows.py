@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
+from genai_lab.models.extras import RunExtras
 from genai_lab.models.model import Model
 
 MASK_STEP = 32  # columns by which a decode run's mask grows: until then its binding stays as it is
@@ -61,9 +61,10 @@ class RowsExecutor:
         self._bindings: dict[tuple[int, int, str], Any] = {}
         self._mask_memory = np.ones(self.capacity, self._mask_dtype)
         self._columns = np.arange(self.capacity)
+        self._bound_extras: dict[int, int] = {}  # {binding: version of the extra inputs in it}
         self._kept: list[NDArray[Any]] = []  # what the last chunk's binding points to
         self._decodes: dict[tuple[int, int], _Decode] = {}
-        self.run_options = ort.RunOptions()
+        self.extras = RunExtras(session, model.config)
 
     def decode(self, first_row: int, tokens: NDArray[np.int32], cached: NDArray[np.int64]) -> NDArray[np.float32]:
         """One token for each of the rows [first_row, first_row + B).
@@ -81,7 +82,9 @@ class RowsExecutor:
             kept.positions[:, 0] = cached
         if self._mask in self.model.session.inputs:
             self._mask_decode(kept, cached)
-        self.model.session.inference.run_with_iobinding(kept.binding)
+        self._bind_extras(kept.binding)
+        options = self.extras.options if self.extras.has_options else None
+        self.model.session.inference.run_with_iobinding(kept.binding, options)
         rows: NDArray[np.float32] = kept.logits[:, -1].astype(np.float32, copy=False)
         return rows
 
@@ -93,11 +96,20 @@ class RowsExecutor:
         positions = np.arange(cached, total).reshape(1, -1)
         binding = self._binding(row, 1)
         self._bind(binding, ids, mask, positions)
+        self._bind_extras(binding)
         binding.bind_output(self._logits, "cpu")
-        self.model.session.inference.run_with_iobinding(binding, self.run_options)
+        self.model.session.inference.run_with_iobinding(binding, self.extras.options)
         logits = binding.get_outputs()[-1].numpy()[0, -1]  # bound last; [1, S or 1, V]
         last: NDArray[np.float32] = logits.astype(np.float32, copy=False)
         return last
+
+    def _bind_extras(self, binding: Any) -> None:
+        """Inputs that the caller gave, once per binding."""
+        if self._bound_extras.get(id(binding)) != self.extras.version:
+            self.extras.check_complete()
+            for name, value in self.extras.used.items():
+                _bind_input(binding, name, value)
+            self._bound_extras[id(binding)] = self.extras.version
 
     def _bind(self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]) -> None:
         session = self.model.session

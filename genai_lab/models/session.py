@@ -46,6 +46,10 @@ class Session:
         self.threads = int(inference.get_session_options().intra_op_num_threads) or os.cpu_count() or 1
         self.name: str = inference.get_modelmeta().custom_metadata_map.get("name", "")[:200]
 
+    def rank(self, name: str) -> int:
+        """How many axes an input has."""
+        return len(self.inputs[name].shape)
+
 
 def open_session(config: Config, filename: str) -> Session:
     """Load `filename` of the config's folder (or the bytes given by `config.add_model_data`)."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from genai_lab.models.batch import BatchState, Reading
 from genai_lab.models.decoder import DecoderState
+from genai_lab.models.extras import RunExtras
 from genai_lab.models.growing import GrowingState
 from genai_lab.models.model import Model
 
@@ -17,17 +18,21 @@ from genai_lab.models.model import Model
 class OneRow(Protocol):
     """A running decoder with one sequence."""
 
+    extras: RunExtras
     terminated: bool
 
     def prepare(self, tokens: NDArray[np.int32], cached: int) -> None: ...  # [S] new tokens after `cached` ones
     def run(self) -> None: ...
     def read_logits(self) -> NDArray[np.float32]: ...  # [V], of the last token; the next run overwrites them
     def output(self, name: str, length: int) -> NDArray[Any]: ...
+    def input(self, name: str) -> NDArray[Any]: ...
     def take_prefix(self, source: Any, length: int) -> None: ...
 
 
 class ManyRows(Protocol):
     """A running decoder with several sequences."""
+
+    extras: RunExtras
 
     @property
     def lengths(self) -> NDArray[np.int64]: ...  # [rows]
@@ -36,6 +41,7 @@ class ManyRows(Protocol):
     def last_logits(self) -> NDArray[np.float32]: ...  # [rows, V]; the next run overwrites them
     def reorder(self, parents: Sequence[int], begin: Sequence[int], /) -> None: ...
     def clear(self) -> None: ...
+    def input(self, name: str) -> NDArray[Any]: ...
     def output(self, name: str) -> NDArray[Any]: ...
 
 

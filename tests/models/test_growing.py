@@ -101,15 +101,6 @@ def test_rows_of_a_batch_are_those_rows_alone(model: genai_lab.Model) -> None:
         assert made.get_sequence(row).tolist()[3 : 3 + len(own)] == own
 
 
-def test_an_input_that_nobody_gives_is_named(tmp_path: Path) -> None:
-    folder = plain_decoder(tmp_path / "model")
-    config = json.loads((folder / "genai_config.json").read_text())
-    config["model"]["decoder"]["inputs"]["position_ids"] = "places"
-    (folder / "genai_config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFolderError, match="'position_ids'"):
-        genai_lab.Model(folder)
-
-
 def test_a_graph_without_its_past_is_refused(tmp_path: Path) -> None:
     folder = plain_decoder(tmp_path / "model")
     config = json.loads((folder / "genai_config.json").read_text())

@@ -1,0 +1,90 @@
+"""Adapters: small sets of weights that a run uses in place of a graph's own, such as LoRA; several for one model.
+
+Files are onnxruntime's (`AdapterFormat`, extension .onnx_adapter). The graph must have the adapted weights as inputs
+with defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnxruntime as ort
+
+from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
+from genai_lab.models.model import Model
+
+
+class Adapters:
+    """The adapters loaded for one model, by name (og class Adapters).
+
+    >>> adapters = Adapters(model)                                    # doctest: +SKIP
+    >>> adapters.load("pirate.onnx_adapter", "pirate")                # doctest: +SKIP
+    >>> generator.set_active_adapter(adapters, "pirate")              # doctest: +SKIP
+    """
+
+    def __init__(self, model: Model) -> None:
+        if not isinstance(model, Model):
+            raise ArgumentTypeError(f"Adapters() takes a genai_lab.Model, got {type(model).__name__}")
+        self.model = model
+        self._loaded: dict[str, ort.LoraAdapter] = {}
+        self._uses: dict[str, int] = {}  # generators that run with it
+
+    def load(self, path: str | os.PathLike[str], name: str) -> None:
+        """Read an adapter file under a name of your choice.
+
+        Raises:
+            ArgumentError: the name is taken.
+            ModelFolderError: no such file, or not an adapter.
+        """
+        if not isinstance(name, str) or not isinstance(path, str | os.PathLike):
+            raise ArgumentTypeError(
+                f"Adapters.load: got {type(path).__name__} and {type(name).__name__}, a path and a name are allowed"
+            )
+        if name in self._loaded:
+            raise ArgumentError(f"Adapters.load: the name {name!r} is taken; unload it first, or choose another name")
+        if not Path(path).is_file():
+            raise ModelFolderError(
+                f"Adapters.load: {str(path)!r} does not exist; give the path of an .onnx_adapter file"
+            )
+        adapter = ort.LoraAdapter()
+        try:
+            adapter.Load(os.fspath(path))
+        except Exception as error:  # onnxruntime's exception classes have no narrower common base
+            raise ModelFolderError(
+                f"Adapters.load: onnxruntime cannot read {str(path)!r} as an adapter; export it with "
+                "onnxruntime.AdapterFormat"
+            ) from error
+        self._loaded[name] = adapter
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter.
+
+        Raises:
+            ArgumentError: there is none of that name.
+            StateError: a generator runs with it.
+        """
+        self.get(name)
+        if self._uses.get(name):
+            raise StateError(
+                f"Adapters.unload({name!r}): {self._uses[name]} generators still run with it; close them first"
+            )
+        del self._loaded[name]
+
+    def get(self, name: str) -> ort.LoraAdapter:
+        """The adapter of that name."""
+        if name not in self._loaded:
+            known = ", ".join(map(repr, self._loaded)) or "none"
+            raise ArgumentError(f"Adapter not found: {name}. Loaded are: {known}; call load(path, {name!r}) first")
+        return self._loaded[name]
+
+    def use(self, name: str) -> None:
+        """A generator begins to run with it."""
+        self._uses[name] = self._uses.get(name, 0) + 1
+
+    def give_back(self, name: str) -> None:
+        """A generator that ran with it is gone."""
+        self._uses[name] -= 1
+
+    def __repr__(self) -> str:
+        return f"<genai_lab.Adapters: {', '.join(self._loaded) or 'none loaded'}>"

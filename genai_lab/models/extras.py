@@ -1,0 +1,107 @@
+"""What a caller adds to a generator's runs: inputs of the graph that follow from no token, run options, adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
+from genai_lab.models.graph import past_names, token_inputs
+from genai_lab.models.session import Session
+
+PRESET = ("num_logits_to_keep", "onnx::Neg_67")
+"""Inputs that exporters leave in a graph and that mean "logits of every position" when they are 0."""
+
+
+class RunExtras:
+    """The extra inputs and the run options of one generator.
+
+    Args:
+        session: the graph.
+        config: its config; `run_options` of the decoder section are taken over.
+    """
+
+    def __init__(self, session: Session, config: Any) -> None:
+        self._session, self._config = session, config
+        self.inputs: dict[str, NDArray[Any]] = {}
+        self.options = ort.RunOptions()
+        self.has_options = False  # a run without them is a little cheaper
+        self.version = 0  # grows when an input changes
+        for key, value in config.model.decoder.run_options.items():
+            self.set_option(key, value)
+        for name in PRESET:
+            if name in session.inputs:
+                self.set_input(name, np.zeros(session.rank(name) * (1,), np.int64))
+
+    def set_input(self, name: str, value: NDArray[Any]) -> None:
+        """Give the graph's input `name` in every run from now on. A name that the graph does not have is kept and does
+        nothing, as in onnxruntime-genai.
+
+        Raises:
+            ArgumentTypeError: not an array, or not of the type that the graph wants.
+            ArgumentError: the input follows from the tokens, or is the cache.
+        """
+        if not isinstance(value, np.ndarray):
+            raise ArgumentTypeError(
+                f"set_model_input({name!r}, ...): got {type(value).__name__}, a numpy array is allowed; wrap it: "
+                "np.asarray(...)"
+            )
+        if name in token_inputs(self._config).values() or name in past_names(self._session, self._config):
+            raise ArgumentError(
+                f"set_model_input({name!r}, ...): this input follows from the tokens; call append_tokens(...). Inputs "
+                "that nothing else gives are allowed"
+            )
+        info = self._session.inputs.get(name)
+        if info is not None and not np.can_cast(value.dtype, info.dtype, "same_kind"):
+            raise ArgumentTypeError(
+                f"set_model_input({name!r}, ...): got {value.dtype}, the graph wants {info.dtype}; convert it: "
+                f"array.astype(np.{info.dtype})"
+            )
+        self.inputs[name] = np.ascontiguousarray(value, value.dtype if info is None else info.dtype)
+        self.version += 1
+
+    def set_option(self, key: str, value: str) -> None:
+        """Set a run option: "terminate_session" "1" stops a run in progress and refuses others until it is "0"; other
+        keys are onnxruntime's run config entries."""
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ArgumentTypeError(
+                f"set_runtime_option: got {type(key).__name__} and {type(value).__name__}, two strings are allowed"
+            )
+        if key != "terminate_session":
+            self.options.add_run_config_entry(key, value)
+            self.has_options = True
+        elif value in ("0", "1"):
+            self.options.terminate = value == "1"
+            self.has_options = True
+        else:
+            raise ArgumentError(f'set_runtime_option("terminate_session", {value!r}): "0" and "1" are allowed')
+
+    def add_adapter(self, adapter: Any) -> None:
+        """Run with an onnxruntime adapter from now on."""
+        self.options.add_active_adapter(adapter)
+        self.has_options = True
+
+    def check_complete(self) -> None:
+        """Raises StateError when the graph wants an input that nothing gives."""
+        known = {*token_inputs(self._config).values(), *past_names(self._session, self._config), *self.inputs}
+        missing = sorted(set(self._session.inputs) - known)
+        if missing:
+            raise StateError(
+                f"Missing Input: {missing[0]}. {self._session.filename!r} wants it and nothing gave it; set it before "
+                f"you append tokens: generator.set_model_input({missing[0]!r}, array)"
+            )
+
+    @property
+    def used(self) -> dict[str, NDArray[Any]]:
+        """The extra inputs that the graph has."""
+        return {name: value for name, value in self.inputs.items() if name in self._session.inputs}
+
+
+def unknown_input(name: str, known: dict[str, Any]) -> str:
+    """Words for an input that the last run did not have."""
+    if not known:
+        return f"get_input({name!r}): the model has not run yet; append tokens first"
+    return f"get_input({name!r}): the last run had no such input; allowed are {', '.join(list(known)[:8])} ..."

@@ -1,0 +1,170 @@
+"""What a caller adds to the runs: inputs, adapters, run options; and what of a run can be looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import genai_lab as og
+from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
+from tests.graphs import HIDDEN, VOCABULARY, plain_decoder
+
+
+def generator(model: og.Model, **options: Any) -> og.Generator:
+    params = og.GeneratorParams(model)
+    params.set_search_options(**{"max_length": 20} | options)
+    return og.Generator(model, params)
+
+
+@pytest.fixture(scope="module")
+def wanting(tmp_path_factory: pytest.TempPathFactory) -> og.Model:
+    return og.Model(
+        plain_decoder(tmp_path_factory.mktemp("wanting") / "model", extra_input="abcde", hidden_states=True)
+    )
+
+
+def test_an_input_that_nobody_gives_is_named_before_the_run(wanting: og.Model) -> None:
+    for options in ({}, {"batch_size": 1, "num_beams": 2}):
+        made = generator(wanting, **options)
+        with pytest.raises(StateError, match=r"Missing Input: abcde.*set_model_input"):
+            made.append_tokens([5, 6])
+        assert made.token_count() == 0
+
+
+def test_an_extra_input_is_part_of_every_run(wanting: og.Model) -> None:
+    found = []
+    for value in (0, 7):
+        made = generator(wanting)
+        made.set_model_input("abcde", np.array(value))
+        made.append_tokens([5, 6])
+        made.generate_next_token()
+        found.append(made.get_logits())
+        assert made.get_input("abcde") == value
+    np.testing.assert_allclose(found[1] - found[0], 7, atol=1e-3)
+
+
+def test_inputs_that_follow_from_tokens_or_of_a_wrong_type_are_refused(wanting: og.Model) -> None:
+    made = generator(wanting)
+    for name in ("input_ids", "past_key_values.0.key"):
+        with pytest.raises(ArgumentError, match="append_tokens"):
+            made.set_model_input(name, np.zeros((1, 1), np.int64))
+    with pytest.raises(ArgumentTypeError, match="numpy array"):
+        made.set_model_input("abcde", 5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"float64.*int64"):
+        made.set_model_input("abcde", np.array(1.5))
+    made.set_model_input("unknown", np.zeros(3))  # kept and unused, as in onnxruntime-genai
+
+
+def test_an_input_that_exporters_leave_behind_is_preset(tmp_path: Path) -> None:
+    made = generator(og.Model(plain_decoder(tmp_path / "model", extra_input="num_logits_to_keep")))
+    made.append_tokens([5, 6])
+    assert made.get_input("num_logits_to_keep") == 0
+
+
+def test_inputs_and_outputs_of_a_run_can_be_looked_at(wanting: og.Model) -> None:
+    made = generator(wanting)
+    made.set_model_input("abcde", np.array(0))
+    with pytest.raises(ArgumentError, match="has not run yet"):
+        made.get_input("input_ids")
+    made.append_tokens([5, 6, 7])
+    assert made.get_input("input_ids").tolist() == [[5, 6, 7]]
+    assert made.get_input("attention_mask").tolist() == [[1, 1, 1]]
+    assert made.get_output("hidden_states").shape == (1, 3, HIDDEN)
+    made.generate_next_token()
+    made.get_logits()
+    assert made.get_input("position_ids").tolist() == [[3]]
+    assert made.get_output("hidden_states").shape == (1, 1, HIDDEN)
+    with pytest.raises(ArgumentError, match="no such input"):
+        made.get_input("nothing")
+
+
+def test_inputs_of_a_graph_that_appends_in_place(tiny_folder: Path) -> None:
+    made = generator(og.Model(tiny_folder))
+    made.append_tokens([5, 6, 7])
+    assert made.get_input("input_ids").tolist() == [[5, 6, 7]]
+    assert made.get_input("attention_mask").tolist() == [[1, 1, 1]]
+    made.generate_next_token()
+    made.get_logits()
+    assert made.get_input("input_ids").shape == (1, 1)
+    assert made.get_input("attention_mask").tolist() == [[1, 1, 1, 1]]
+    with pytest.raises(ArgumentError, match="no such input"):
+        made.get_input("nothing")
+
+
+def test_set_inputs_appends_the_ids_and_gives_the_rest(wanting: og.Model) -> None:
+    tensors = og.NamedTensors()
+    tensors["input_ids"] = np.array([[5, 6]], np.int32)
+    tensors["abcde"] = np.array(3)
+    made = generator(wanting)
+    made.set_inputs(tensors)
+    assert made.get_sequence(0).tolist() == [5, 6]
+    assert made.get_input("abcde") == 3
+
+
+def export_adapter(path: Path, values: np.ndarray) -> Path:
+    adapter = onnxruntime.AdapterFormat()
+    adapter.set_adapter_version(1)
+    adapter.set_model_version(1)
+    adapter.set_parameters({"adapter_a": onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(values, 1)})
+    adapter.export_adapter(str(path))
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_an_adapter_changes_the_logits_of_the_generators_that_use_it(tmp_path: Path, options: dict[str, int]) -> None:
+    model = og.Model(plain_decoder(tmp_path / "model", adapted=True))
+    shift = np.random.default_rng(0).standard_normal(VOCABULARY).astype(np.float32)
+    adapters = og.Adapters(model)
+    adapters.load(export_adapter(tmp_path / "a.onnx_adapter", shift), "a")
+    plain, adapted = generator(model, **options), generator(model, **options)
+    adapted.set_active_adapter(adapters, "a")
+    prompt = np.array([[5, 6]] * options.get("batch_size", 1))
+    for made in (plain, adapted):
+        made.append_tokens(prompt)
+    np.testing.assert_allclose(
+        adapted.get_logits() - plain.get_logits(), shift + np.zeros_like(plain.get_logits()), atol=1e-3
+    )
+
+
+def test_adapters_say_what_is_wrong(tmp_path: Path, wanting: og.Model) -> None:
+    adapters = og.Adapters(wanting)
+    with pytest.raises(ModelFolderError, match="does not exist"):
+        adapters.load(tmp_path / "nowhere", "a")
+    (tmp_path / "text").write_text("not an adapter")
+    with pytest.raises(ModelFolderError, match="cannot read"):
+        adapters.load(tmp_path / "text", "a")
+    for call in (lambda: adapters.unload("a"), lambda: generator(wanting).set_active_adapter(adapters, "a")):
+        with pytest.raises(ArgumentError, match="Adapter not found: a"):
+            call()
+    file = export_adapter(tmp_path / "a.onnx_adapter", np.zeros(VOCABULARY, np.float32))
+    adapters.load(file, "a")
+    with pytest.raises(ArgumentError, match="taken"):
+        adapters.load(file, "a")
+    user = generator(wanting)
+    user.set_active_adapter(adapters, "a")
+    with pytest.raises(StateError, match="still run with it"):
+        adapters.unload("a")
+    user.close()
+    adapters.unload("a")
+
+
+def test_a_terminated_session_refuses_runs_until_it_is_allowed_again(tiny_folder: Path) -> None:
+    made = generator(og.Model(tiny_folder))
+    made.append_tokens([5, 6])
+    made.generate_next_token()
+    made.set_runtime_option("terminate_session", "1")
+    before = made.get_sequence(0).tolist()
+    with pytest.raises(Exception, match=r"[Tt]erminat"):
+        made.generate_next_token()
+    assert made.get_sequence(0).tolist() == before
+    made.set_runtime_option("terminate_session", "0")
+    made.generate_next_token()
+    with pytest.raises(ArgumentError, match='"0" and "1"'):
+        made.set_runtime_option("terminate_session", "x")
+    with pytest.raises(ArgumentTypeError, match="two strings"):
+        made.set_runtime_option("terminate_session", 1)  # type: ignore[arg-type]
+    made.snapshot_state()
