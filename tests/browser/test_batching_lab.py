@@ -26,6 +26,12 @@ with genai_lab.record() as trace:
     engine.run_until_idle()
 """
 
+PICKED_LINE_IS_DARK = """dark => {
+    const canvas = document.querySelector('.gl-batch .gl-lanes canvas');
+    const at = n => n * devicePixelRatio;
+    return canvas.getContext('2d').getImageData(canvas.width - at(2), at(18), 1, 1).data[0] < 128 === dark;
+}"""
+
 
 def test_it_can_be_asked_keeps_its_keys_and_is_there_another_day(labpage: LabPage, tiny_folder: Path) -> None:
     name = f"{labpage.name}.ipynb"
@@ -38,12 +44,15 @@ def test_it_can_be_asked_keeps_its_keys_and_is_there_another_day(labpage: LabPag
     expect(why).to_contain_text("waits")
 
     canvas = labpage.output(".gl-batch .gl-lanes canvas")
-    for key in ("d", "d", "w", "End"):  # "d" twice would delete the cell
+    for key in ("d", "d", "w", "End", *["ArrowUp"] * 5):  # "d" twice would delete the cell
         canvas.press(key)
     expect(why).to_contain_text(f"in step {steps - 1}")
-    picture = labpage.output(".gl-batch")
-    dark = labpage.hide_sidebar().theme("dark").shot("dark", of=picture).read_bytes()
-    assert labpage.theme("light").shot("light", of=picture).read_bytes() != dark
+    labpage.hide_sidebar()
+    for theme, is_dark in (("dark", True), ("light", False)):
+        labpage.theme(theme)
+        canvas.scroll_into_view_if_needed()  # a picture that was out of sight meanwhile
+        labpage.page.wait_for_function(PICKED_LINE_IS_DARK, arg=is_dark)
+        labpage.shot(theme, of=labpage.output(".gl-batch"))
 
     at = root.get_attribute("data-at") or ""
     labpage.save().reopen(trusted=True)  # no kernel has run this

@@ -184,7 +184,7 @@ export function layOut(lanes: Lanes, f: Frame, numberOf: (i: number) => { step: 
   const first = numberOf(0).step;
   const every = Math.max(1, tickStep(f.to - f.from, f.step * (f.to - f.from), 60));
   for (let n = Math.ceil((f.from + first) / every) * every; n - first < f.to; n += every)
-    ticks.push({ x: xOf(f, n - first), text: `step ${n}` });
+    ticks.push({ x: xOf(f, n - first), text: `step ${numberOf(n - first).step}` });
   return { ...f, boxes: [...boxes, ...signs], pieces, budget, ticks };
 }
 

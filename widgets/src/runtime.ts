@@ -74,10 +74,18 @@ function mount(kind: string, { el, signal }: Context, store: Store): () => void 
     publish(root, store);
   };
   const later = paced(() => show("data"), end.signal);
-  followTheme(root, () => root.isConnected && show("theme"), end.signal);
+  // a notebook may take its pictures off the page, and hides them for a moment while it changes the colours
+  let missed = false;
+  const themed = () => {
+    missed = !root.isConnected;
+    if (missed) return;
+    show("theme");
+    later();
+  };
+  followTheme(root, themed, end.signal);
   store.subscribe((change) => (change === "data" ? later() : show(change)), end.signal);
   root.addEventListener("keydown", keepKeys, { signal: end.signal });
-  const sizes = new ResizeObserver(() => show("size"));
+  const sizes = new ResizeObserver(() => (missed ? themed() : show("size")));
   sizes.observe(root);
   end.signal.addEventListener("abort", () => {
     sizes.disconnect();
