@@ -84,6 +84,9 @@ export function pieceWords({ text, part, of, kind }: Piece): string {
   return kind === "none" ? "⟨part of no character⟩" : `⟨part ${part} of a character that was not finished⟩`;
 }
 
+/** "⟨last part of 😀⟩" as "😀 ⟨last part⟩", so that what tells one from another is not cut off where room is short. */
+export const characterFirst = (name: string): string => name.replace(/⟨([^⟩]*?)(?: of |: )([^⟩]+)⟩/, "$2 ⟨$1⟩");
+
 /** Bytes at the end that have begun a character. */
 export function pendingOf(data: readonly Uint8Array[]): Uint8Array {
   const all = joined(data);

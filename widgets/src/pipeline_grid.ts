@@ -8,6 +8,7 @@ import { flag, h, refill, say } from "./dom";
 import { expectedRange } from "./draws";
 import { count, percent } from "./format";
 import { headOf, KNOBS, type Knob } from "./knobs";
+import { characterFirst } from "./parts";
 import type { Processor, Stage } from "./sampling";
 import type { Store } from "./store";
 import { candidateName } from "./tokens";
@@ -156,7 +157,7 @@ export class Grid {
         const id = ids[line.slot];
         const name = candidateName(this.store, at, id);
         const special = this.store.special(id) ? "gl-special" : null;
-        refill(element, h("em", {}, String(line.rank)), h("span", { class: special }, name));
+        refill(element, h("em", {}, String(line.rank)), h("span", { class: special }, characterFirst(name)));
         element.title = name;
       } else {
         const ranks = ranksOf(line, i === lines.length - 1);

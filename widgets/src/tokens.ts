@@ -185,20 +185,21 @@ export function branchTitle(store: Store, run: Run): string {
 export function textBefore(store: Store, at: Selection, tokens: number): string {
   const parts: string[] = [];
   let run = store.run(at.run);
-  let i = at.token - 1;
+  let end = at.token; // of what was there before, in the run's rows
+  let i = end - 1;
   while (run && parts.length < tokens) {
     if (i < 0) {
       const { parent, fork }: Run["info"] = run.info;
       const from: Run | undefined = parent === null || store.firstIndex(run) > 0 ? undefined : store.run(parent);
-      i = (fork ?? 0) - 1 - (from ? store.firstIndex(from) : 0);
+      end = (fork ?? 0) - (from ? store.firstIndex(from) : 0);
+      i = end - 1;
       run = from;
       continue;
     }
     if (run.rows[i] === undefined) break;
+    const known = (p: Piece) => p.kind === "text" || (p.kind === "part" && i + p.of - p.part < end);
     const pieces = piecesAt(store, run, i);
-    const whole = pieces
-      ?.map((p) => (p.part > 1 ? "" : p.kind === "text" || p.kind === "part" ? p.text : "◌"))
-      .join("");
+    const whole = pieces?.map((p) => (p.part > 1 ? "" : known(p) ? p.text : "◌")).join("");
     parts.unshift(whole ?? store.text(store.tokens.get("token", run.rows[i])));
     i--;
   }

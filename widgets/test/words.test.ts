@@ -1,18 +1,21 @@
 import { expect, test, vi } from "vitest";
 import { encodeChunk } from "../dev/encode";
 import { count, oneLine, ordinal, percent, quantile, shown, time, visible } from "../src/format";
-import { candidateWords, pendingOf, piecesOf, pieceWords } from "../src/parts";
+import { candidateWords, characterFirst, pendingOf, piecesOf, pieceWords } from "../src/parts";
 import { alternatives } from "../src/pin";
 import { createStore, type Store } from "../src/store";
 import { timesOf } from "../src/times";
 import {
   branchTitle,
+  candidateName,
   firstTokenMs,
   lostWords,
+  nameAt,
   placeInAnswer,
   runName,
   settingsChange,
   settingsWords,
+  shortAt,
   textBefore,
   word,
 } from "../src/tokens";
@@ -164,6 +167,11 @@ test("a part of a character says of which, whole characters around it stay text"
   expect(candidateWords(bytes(0x80), begun)).toBe("⟨last part of 😀⟩");
   expect(candidateWords(bytes(0x98), bytes(0xf0, 0x9f))).toBe("⟨goes on with a character: 98⟩");
   expect(candidateWords(bytes(0xd7), bytes())).toBe("⟨begins a character: D7⟩");
+  expect(["⟨last part of 😀⟩", "⟨begins a character: D7⟩", "·word"].map(characterFirst)).toEqual([
+    "😀 ⟨last part⟩",
+    "D7 ⟨begins a character⟩",
+    "·word",
+  ]);
 });
 
 test.each(["😀é日 a", "שלום", "👨‍👩‍👧", "\u{10ffff}\ud7ff\ue000"])("characters of %s are found at any cut", (text) => {
@@ -198,4 +206,22 @@ test("a recording that lost its first tokens keeps their places", async () => {
   const times = timesOf(store, store.run(0)!);
   expect(times.prompt).toBe(-1);
   expect(times.tokens.map((t) => t.stages.length)).toEqual([0, 1]);
+});
+
+test("what stood before a part of a character is not yet that character", async () => {
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  const texts: [number, string, number, string?][] = [
+    [0, "a", 0],
+    [1, "<0xF0><0x9F>", 0, "f09f"],
+    [2, "<0x98><0x80>", 0, "9880"],
+    [3, "b", 0],
+  ];
+  model.chunk(await encodeChunk(headerOf({ runs: [runOf(0)], texts }), rowsOf(0, 0, 4)));
+  await vi.waitFor(() => expect(store.tokens.rows).toBe(4));
+  expect(textBefore(store, { run: 0, token: 2 }, 5)).toBe("a◌");
+  expect(textBefore(store, { run: 0, token: 3 }, 5)).toBe("a😀");
+  expect(nameAt(store, { run: 0, token: 2 })).toBe("⟨part 2 of 2 of 😀⟩");
+  expect(candidateName(store, { run: 0, token: 2 }, 2)).toBe("⟨last part of 😀⟩");
+  expect(shortAt(store, { run: 0, token: 1 })).toBe("😀 1/2");
 });
