@@ -33,8 +33,21 @@ if TYPE_CHECKING:
     from genai_lab.generation import Tokenizer as Tokenizer
     from genai_lab.generation import TokenizerStream as TokenizerStream
     from genai_lab.generation import og_compat as og_compat
+    from genai_lab.generation.log import set_log_callback as set_log_callback
+    from genai_lab.generation.log import set_log_options as set_log_options
     from genai_lab.models import Adapters as Adapters
     from genai_lab.models import Model as Model
+    from genai_lab.models.platform import disable_telemetry_events as disable_telemetry_events
+    from genai_lab.models.platform import enable_telemetry_events as enable_telemetry_events
+    from genai_lab.models.platform import get_current_gpu_device_id as get_current_gpu_device_id
+    from genai_lab.models.platform import is_cuda_available as is_cuda_available
+    from genai_lab.models.platform import is_dml_available as is_dml_available
+    from genai_lab.models.platform import is_openvino_available as is_openvino_available
+    from genai_lab.models.platform import is_qnn_available as is_qnn_available
+    from genai_lab.models.platform import is_webgpu_available as is_webgpu_available
+    from genai_lab.models.platform import register_execution_provider_library as register_execution_provider_library
+    from genai_lab.models.platform import set_current_gpu_device_id as set_current_gpu_device_id
+    from genai_lab.models.platform import unregister_execution_provider_library as unregister_execution_provider_library
     from genai_lab.types import FinishReason as FinishReason
     from genai_lab.types import NamedTensors as NamedTensors
     from genai_lab.types import Tensor as Tensor
@@ -67,10 +80,23 @@ _HOMES = {
     "TurnOptions": "genai_lab.engine",
     "TurnUsage": "genai_lab.engine",
     "ask": "genai_lab.workbench.ask",
+    "disable_telemetry_events": "genai_lab.models.platform",
+    "enable_telemetry_events": "genai_lab.models.platform",
+    "get_current_gpu_device_id": "genai_lab.models.platform",
+    "is_cuda_available": "genai_lab.models.platform",
+    "is_dml_available": "genai_lab.models.platform",
+    "is_openvino_available": "genai_lab.models.platform",
+    "is_qnn_available": "genai_lab.models.platform",
+    "is_webgpu_available": "genai_lab.models.platform",
     "load": "genai_lab.workbench.load",
     "model_folder": "genai_lab.workbench.default_model",
     "og_compat": "genai_lab.generation",
     "record": "genai_lab.workbench.record",
+    "register_execution_provider_library": "genai_lab.models.platform",
+    "set_current_gpu_device_id": "genai_lab.models.platform",
+    "set_log_callback": "genai_lab.generation.log",
+    "set_log_options": "genai_lab.generation.log",
+    "unregister_execution_provider_library": "genai_lab.models.platform",
 }
 __all__ = ["__version__", *_HOMES]
 

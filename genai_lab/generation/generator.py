@@ -19,6 +19,7 @@ from genai_lab.decoding import Chooser, Hooks, make_chooser
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.generation.batch import Batch
 from genai_lab.generation.beams import Beams
+from genai_lab.generation.log import LOG, log_appended, log_generated
 from genai_lab.generation.one import One
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
@@ -91,7 +92,11 @@ class Generator:
             CapacityError: they do not fit into max_length. Nothing is changed then.
             StateError: a batch or a beam search has its prompts already.
         """
-        self._live().append(tokens, current_tracer())
+        search = self._live()
+        before = search.token_count
+        search.append(tokens, current_tracer())
+        if LOG.flags["enabled"]:
+            log_appended(search, before)
 
     def generate_next_token(self) -> None:
         """Choose one more token a row and append it (one sequence alone: an end token is returned by
@@ -104,6 +109,8 @@ class Generator:
         _check_not_empty(search, "generate_next_token")
         _check_goes_on(search)
         search.generate(current_tracer())
+        if LOG.flags["enabled"]:
+            log_generated(search, self.options)
 
     def is_done(self) -> bool:
         """Whether every sequence ended: an end token was chosen, or max_length is reached."""
