@@ -95,7 +95,8 @@ def test_the_request_that_is_in_the_way_can_be_asked_in_turn(opened: OpenPage, t
     root = opened("batching")
     step, request = next((s, r) for s, r in cells(trace, "wait") if "behind request" in trace.why(r, s))
     click_cell(root, trace, step, request)
-    root.locator(".gl-why .gl-lnk").click()
+    expect(root.locator(".gl-why p")).to_contain_text("As for request")
+    root.locator(".gl-why .gl-lnk").first.click()
     expect(root.locator(".gl-why h3")).to_contain_text(f"in step {step}")
     expect(root).not_to_have_attribute("data-at", f"{step}:{request}:")
 

@@ -76,8 +76,11 @@ export function answerOf(engine: Facts, lanes: Lanes, cell: Cell): Answer {
   const nth = now.kind === "wait" && long > 1 ? `, step ${of(step - now.from + 1, long)} in line` : "";
   const hit = hits.find((m) => m.from === step);
   const end = ends.find((m) => m.from === step);
+  const front = decision.operands.find(([name]) => name === "head")?.[1];
+  const itself = front === undefined ? null : engine.decision(front, step);
   const text = [
     decision.why,
+    itself && `As for request ${letters(itself.request)}: ${itself.why}`,
     hit &&
       `${plural(hit.tokens, "token")} of its beginning were in the cache already and are not read again. ${hit.why}`,
     end && `This is its last step: ${ending(end)}.`,

@@ -83,3 +83,18 @@ test("requests in a sentence are cut out when they are known", () => {
   expect(parts.slice(2).join("")).toBe(", not request Z.");
   expect(splitRequests("Nothing here.", number)).toEqual(["Nothing here."]);
 });
+
+test("who waits behind another learns at once why that one waits", () => {
+  const engine = engineOf([{ prompt: 4, answer: 2 }]);
+  const behind = {
+    request: 0,
+    verdict: "wait",
+    tokens: 0,
+    why: "It waits behind request C.",
+    operands: [["head", 2]] as [string, number][],
+  };
+  const first = { request: 2, verdict: "wait", tokens: 0, why: "It waits for memory.", operands: [] };
+  const decision = (request: number) => [behind, first].find((d) => d.request === request) ?? null;
+  const { text } = ask({ ...engine, decisions: () => [behind], decision }, 0, 0);
+  expect(text).toBe("It waits behind request C. As for request C: It waits for memory.");
+});
