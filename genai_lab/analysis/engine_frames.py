@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
+from genai_lab.tracing.engine_facts import PoolEvent
 
 VERDICT_COLUMNS = {"decoding": "decode", "prefilling": "prefill", "waiting": "wait", "preempted": "preempt"}
 
@@ -36,6 +37,7 @@ class EngineState:
     blocks_free: int
     block_size: int
     holders: tuple[HolderState, ...]
+    kept: tuple[int, ...] = ()  # blocks that nobody holds, whose content can still be found
 
     def owners(self) -> dict[int, tuple[int, ...]]:
         """Block -> requests whose table holds it; more than one: it is shared."""
@@ -116,7 +118,17 @@ def state_at(recording: Recording, step: int) -> EngineState:
                 table[index] = block
         found.append(HolderState(request, place, tokens, tuple(table.tolist())))
     counts = {name: int(steps[name][row]) for name in ("num_waiting", "blocks_used", "blocks_cached", "blocks_free")}
-    return EngineState(step=step, **counts, block_size=int(steps["block_size"][row]), holders=tuple(found))
+    size, held = int(steps["block_size"][row]), {block for holder in found for block in holder.block_table}
+    kept = tuple(sorted(_kept(recording, step) - held))
+    return EngineState(step=step, **counts, block_size=size, holders=tuple(found), kept=kept)
+
+
+def _kept(recording: Recording, step: int) -> set[int]:
+    """Blocks whose last event, up to a step, was that they were let go with their content."""
+    pool = recording.tables["pool"]
+    past = pool["step"] <= step
+    last = dict(zip(pool["block"][past].tolist(), pool["event"][past].tolist(), strict=True))
+    return {block for block, event in last.items() if recording.words[event] == PoolEvent.KEPT}
 
 
 def why(recording: Recording, request: int, step: int) -> str:

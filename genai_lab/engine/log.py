@@ -80,6 +80,9 @@ class EngineLog:
         if not self._tracer.enabled or turn is None:
             return
         run, _ = self._run(state, turn)
+        if turn.finish is not None:
+            self._tracer.close_run(run, _FINISH[turn.finish])
+            self._runs.pop((state.request, turn.turn_id), None)  # its last word: a long recording does not grow here
         self._tracer.engine_turn(
             TurnFact(
                 request=state.request,
@@ -98,9 +101,6 @@ class EngineLog:
                 finished_ns=state.times.finished,
             )
         )
-        if turn.finish is not None:
-            self._tracer.close_run(run, _FINISH[turn.finish])
-            self._runs.pop((state.request, turn.turn_id), None)  # its last word: a long recording does not grow here
 
     def step(self, view: QueueView, outcome: Outcome, holders: list[RequestState], start_ns: int, end_ns: int) -> None:
         """A step was committed."""

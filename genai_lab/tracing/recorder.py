@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -76,6 +76,8 @@ class Recorder:
         self._step_count = 0
         self._turn_count = 0
         self._turns: dict[tuple[int, int], TurnFact] = {}
+        self._open_turns: dict[tuple[int, int], int] = {}
+        self.on_engine: Callable[[], None] | None = None  # told of every step and turn, in the engine's thread
         self._orphans: list[StageEvent] = []  # stages before the run they belong to
         self._question = ""
         self._waiting: deque[Entry] = deque()  # entries that still hold their logits
@@ -208,11 +210,19 @@ class Recorder:
         """One committed step of an engine."""
         self._steps.append(fact)
         self._step_count += 1
+        if self.on_engine is not None:
+            self.on_engine()
 
     def engine_turn(self, fact: TurnFact) -> None:
         """A turn as far as it has come; a later fact of the same turn replaces it."""
         self._turns[(fact.request, fact.turn)] = fact
         self._turn_count += 1
+        if fact.finish:
+            self._open_turns.pop((fact.request, fact.turn), None)
+        else:
+            self._open_turns[(fact.request, fact.turn)] = fact.run
+        if self.on_engine is not None:
+            self.on_engine()
 
     # ---- what readers call --------------------------------------------------------------------------------------
 
@@ -239,6 +249,11 @@ class Recorder:
             "steps": self._step_count,
             "turns": self._turn_count,
         }
+
+    @property
+    def open_turns(self) -> frozenset[int]:
+        """Runs of an engine's turns that are under way."""
+        return frozenset(list(self._open_turns.values()))
 
     def source(self, run: int) -> Any:
         """Whoever made this run, if it still lives."""

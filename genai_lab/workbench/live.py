@@ -26,6 +26,7 @@ from genai_lab.models import Model
 from genai_lab.tracing import Recorder
 from genai_lab.widgets import Abilities, TraceModel
 from genai_lab.workbench.branch_tracer import Fork
+from genai_lab.workbench.engine_live import Telling
 from genai_lab.workbench.worker import WORKER
 from genai_lab.workbench.writing import Question, Writing, check_room, facts_of
 
@@ -63,6 +64,7 @@ class Live:
         self._jobs: list[Writing] = []  # not ended yet, in order
         self._last: Writing | None = None
         self._picture: TraceModel | None = None
+        self._telling: Telling | None = None  # of an engine's run
         self._next_message = 0.0
         self.lock = threading.RLock()
 
@@ -71,7 +73,8 @@ class Live:
     @property
     def running(self) -> frozenset[int]:
         """The runs being written."""
-        return frozenset(job.run_id for job in list(self._jobs) if job.run_id is not None)
+        mine = frozenset(job.run_id for job in list(self._jobs) if job.run_id is not None)
+        return mine | self._telling.running if self._telling is not None else mine
 
     @property
     def abilities(self) -> Abilities:
@@ -178,6 +181,8 @@ class Live:
     def show_in(self, picture: TraceModel) -> None:
         """Tell this picture from now on. Remembers the model (weakly) while a generator that has it may still live."""
         self._picture = picture
+        if self._telling is None and self._trace.recorder is not None:
+            self._telling = Telling(self._trace.recorder, self._publish, self._keep)
         self._remember_model()
 
     def give(self, model: Model) -> None:
@@ -194,6 +199,10 @@ class Live:
         if self._picture is not None:
             self._picture.tell_news()
             self._next_message = time.monotonic() + PAUSE
+
+    def _keep(self) -> None:
+        if self._picture is not None:
+            self._picture.refresh()
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,9 @@ class Reader:
         self.columns: dict[str, NDArray[Any]] = {}
         self.runs: dict[int, dict[str, Any]] = {}
         self.texts: dict[int, tuple[str, int]] = {}
+        self.turns: dict[tuple[int, int], dict[str, Any]] = {}
+        self.prompts: dict[int, list[int]] = {}
+        self.words: list[str] = []
         self.header: dict[str, Any] = {}
         self.gaps = 0
 
@@ -49,6 +52,9 @@ class Reader:
             new = column[have - first :]
             self.columns[name] = np.concatenate([self.columns[name], new]) if have else new
         self.header = header
+        self.words = header.get("words", self.words)
+        self.turns |= {(turn["request"], turn["turn"]): turn for turn in header.get("turns", ())}
+        self.prompts |= dict(header.get("prompts", ()))
         self.runs |= {run["run"]: run for run in header["runs"]}
-        self.texts |= {token: (text, special) for token, text, special in header["texts"]}
+        self.texts |= {entry[0]: (entry[1], entry[2]) for entry in header["texts"]}
         return self

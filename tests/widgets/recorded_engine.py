@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from genai_lab.engine.pool_log import PoolWatch, admission_fact
-from genai_lab.kvcache import Allocation, PagedCache, Receipt
+from genai_lab.kvcache import Allocation, CacheSnapshot, PagedCache, Receipt
 from genai_lab.tracing import Recorder, StepFact, TurnFact
 from genai_lab.tracing.engine_facts import DecisionFact, HolderFact
 from tests.widgets.recorded import describe, model, settings
@@ -56,6 +56,7 @@ class ScriptedEngine:
         self.cache = PagedCache(self.blocks, self.block_size)
         self._watch = PoolWatch(self.cache)
         self._tables: dict[int, tuple[int, ...]] = {}
+        self.snapshots: list[CacheSnapshot] = []  # the cache itself, at the moment that each step was told of
 
     def ask(self, prompt: Sequence[int], answer: int) -> Conversation:
         """One conversation more."""
@@ -115,6 +116,7 @@ class ScriptedEngine:
         tables = {r: t if self._tables.get(r) != t else self._tables[r] for r, t in tables.items()}
         pool = self._watch.changes(self._tables, tables)
         self._tables, usage = tables, self.cache.usage()
+        self.snapshots.append(self.cache.snapshot())
         start = self.recorder.origin_ns + 10 * MILLISECOND * self.step
         self.recorder.engine_step(
             StepFact(
