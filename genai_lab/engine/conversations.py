@@ -101,6 +101,28 @@ class Conversations:
             state.rewind(length, turn_id - 1)
             self._memory.rewind(state, length, self.step)
 
+    def set_drafts(self, number: int, tokens: ArrayLike, most: int) -> None:
+        """See `Request.set_draft_tokens`. `most`: that one proposal may have."""
+        with self.lock:
+            state = self.state(number)
+            turn = state.turn
+            if turn is None or state.status is not Status.RUNNING or state.computed != len(state.sequence) - 1:
+                raise StateError(
+                    f"request {number}: it is not about to be decoded; propose between two steps of its answer"
+                )
+            if most == 0:
+                raise StateError(
+                    "this engine cannot verify proposed tokens: it runs rows one at a time (exact=True), or the graph "
+                    "gives logits of the last position only; build the model with prune_lm_head=False"
+                )
+            drafts = token_array(tokens, self._model.vocab_size)
+            if drafts.size > most:
+                raise ArgumentError(f"{drafts.size} tokens were proposed; at most {most} are allowed in one proposal")
+            room = state.sequence.max_length - len(state.sequence) - 1
+            if turn.settings.max_generated_tokens:
+                room = min(room, turn.settings.max_generated_tokens - turn.generated - 1)
+            state.drafts = drafts[: max(0, room)].copy()
+
     def fork(self, engine: Engine, number: int, seed: int | None) -> Request:
         """See `Request.fork`."""
         with self.lock:

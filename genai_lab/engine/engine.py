@@ -12,9 +12,11 @@ from typing import Any
 from genai_lab.engine.backends import make_store
 from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import check_plan
+from genai_lab.engine.commit import StepCommit
 from genai_lab.engine.conversations import Conversations
+from genai_lab.engine.drafts import MOST_DRAFTS
 from genai_lab.engine.driver import Driver
-from genai_lab.engine.events import EngineErrorCode, EngineEventBuffer
+from genai_lab.engine.events import EngineEventBuffer
 from genai_lab.engine.face import EngineFace, Patience
 from genai_lab.engine.invariants import raise_if_step_broken
 from genai_lab.engine.legacy import OldRequests
@@ -22,20 +24,18 @@ from genai_lab.engine.limits import engine_limits
 from genai_lab.engine.log import EngineLog
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.options import RequestOptions
-from genai_lab.engine.plan import Decision, Policy, QueueView, Status, StepPlan, Verdict
+from genai_lab.engine.plan import Decision, Policy, QueueView, Status
 from genai_lab.engine.policies import Fcfs
-from genai_lab.engine.request import Request, RequestState
+from genai_lab.engine.request import Request
 from genai_lab.engine.rows import RowTable
 from genai_lab.engine.runs import RowRuns
 from genai_lab.engine.snapshot import StepRecord, take_snapshot
 from genai_lab.engine.step import StepRunner
-from genai_lab.engine.view import leader_of, queue_view
-from genai_lab.engine.work import Outcome, Work
+from genai_lab.engine.view import queue_view
 from genai_lab.kvcache import PagedCache
 from genai_lab.models import Model
 from genai_lab.models.rows import RowsExecutor
 from genai_lab.tracing import Tracer, current_tracer
-from genai_lab.types import FinishReason
 
 
 class Engine(EngineFace):
@@ -109,6 +109,7 @@ class Engine(EngineFace):
         self._runner = StepRunner(self._runs, self._memory)
         self._log, self._tracer = EngineLog(model, self._cache), tracer
         self._conversations = Conversations(model, limits, self._memory, self._log)
+        self._commit = StepCommit(self._runner, self._conversations, self._log)
         self._states, self._lock = self._conversations.states, self._conversations.lock
         self._turns, self._outbox = self._conversations.turns, self._conversations.outbox
         self._old, self.check_invariants = OldRequests(), check_invariants
@@ -156,6 +157,16 @@ class Engine(EngineFace):
             equals_generator=equals,
             numerics=facts.in_words() + ("; rows run one at a time" if equals and not facts.is_exact else ""),
         )
+
+    def max_draft_tokens_per_proposal(self) -> int:
+        """Tokens that `Request.set_draft_tokens` may propose at once; 0 when proposals cannot be verified: the graph
+        gives the last position's logits only, or `exact` forbids a run that reads several tokens of an answer."""
+        possible = self._runs.executor.has_all_logits and not self.exact
+        return min(MOST_DRAFTS, self.limits.max_scheduled_tokens - 1) if possible else 0
+
+    def get_speculative_stats(self) -> dict[str, float]:
+        """What became of proposed tokens so far, by onnxruntime-genai's names."""
+        return self._commit.drafted.stats()
 
     # ---- the calls before onnxruntime-genai 0.17
 
@@ -239,55 +250,13 @@ class Engine(EngineFace):
             self._runner.undo(outcome)
             raise
         try:
-            self._commit(plan, outcome)
+            self._commit.commit(plan, outcome)
         except Exception as error:
             self._conversations.broken = error
             raise
         holders = [state for state in self._states.values() if state.row is not None]
         self._log.step(view, outcome, holders, start, perf_counter_ns())
         return tuple(outcome.decisions)
-
-    def _commit(self, plan: StepPlan, outcome: Outcome) -> None:
-        self._runner.commit(outcome)
-        self._end_what_gave_way(plan)
-        self._runner.share(outcome, self._followers(outcome), self._log.place)
-        self._take_tokens(outcome)
-        self._conversations.step += 1
-        if not outcome.works and plan.others:
-            self._outbox.blocked()
-
-    def _end_what_gave_way(self, plan: StepPlan) -> None:
-        for decision in plan.others:
-            state = self._states[decision.request]
-            if decision.verdict is Verdict.PREEMPT:
-                state.status, state.preemptions = Status.WAITING, state.preemptions + 1
-            elif decision.verdict is Verdict.REJECT:
-                self._turns.end(state, FinishReason.FAILED, EngineErrorCode.REQUEST_UNSERVICEABLE)
-                self._log.turn(state)
-
-    def _followers(self, outcome: Outcome) -> list[tuple[Work, RequestState]]:
-        """Forks that waited for a prompt which this step read to its end, each with the work that read it."""
-        read = {w.state.request: w for w in outcome.works if w.is_last and w.decision.verdict is Verdict.PREFILL}
-        if not read:
-            return []
-        leaders = [(state, leader_of(state, self._states)) for state in self._states.values() if state.leader]
-        return [(read[leader.request], state) for state, leader in leaders if leader and leader.request in read]
-
-    def _take_tokens(self, outcome: Outcome) -> None:
-        now = perf_counter_ns()
-        for work in outcome.works:
-            state = work.state
-            state.status = Status.RUNNING
-            state.times.scheduled = state.times.scheduled or work.started_ns
-            if work.error is not None:
-                state.failure = work.error
-                self._turns.end(state, FinishReason.FAILED, EngineErrorCode.ENGINE_CONTRACT_FAILURE)
-            elif work.choice is not None:
-                state.times.first_token = state.times.first_token or now
-                if state.turn is not None:
-                    self._log.token(work, state.turn, now)
-                self._turns.take_token(state, work.choice)
-            self._log.turn(state)
 
     def _evict_idle(self) -> bool:
         """Take the row of the conversation that has been silent longest; its full blocks stay in the prefix cache."""
@@ -315,4 +284,4 @@ class Engine(EngineFace):
                 return
             self._conversations.close_all()
             self._store.close()
-            del self._runner, self._runs  # their bindings hold the rows' memory
+            del self._commit, self._runner, self._runs  # their bindings hold the rows' memory

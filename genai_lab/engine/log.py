@@ -63,7 +63,7 @@ class EngineLog:
         fact = TokenFact(
             run=run,
             index=turn.generated - before,
-            position=work.stop,
+            position=len(work.state.sequence),
             token=work.choice.token,
             start_ns=work.started_ns,
             end_ns=end_ns,

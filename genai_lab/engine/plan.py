@@ -57,7 +57,7 @@ class RequestView:
     priority: int  # lower runs first
     num_tokens: int  # tokens known so far, prompt and answer
     num_computed: int  # of those, in the cache; while waiting: those it would take over from the prefix cache
-    next_tokens: int  # most tokens its next run may read: 1 for an answer under way, else up to the end of its prompt
+    next_tokens: int  # most its next run may read: an answer's last token and proposed ones, or a prompt to its end
     is_decode: bool  # its next run is a decode
     held_blocks: int  # blocks it holds, or would share
     preemptions: int

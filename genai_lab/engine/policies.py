@@ -142,7 +142,7 @@ def chunk_tokens(request: RequestView, view: QueueView, budget: int) -> int:
     """Tokens of its next run within the budget; 0 when it must wait. A chunk of one token takes another numeric path in
     ONNX Runtime's kernels than the same token inside a larger chunk, so no chunk of one is made or left over."""
     if request.is_decode:
-        return min(1, budget)
+        return min(request.next_tokens, budget)
     tokens = min(request.next_tokens, view.chunk_size, budget)
     if request.next_tokens - tokens == 1:
         tokens -= 1

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 GENERATED_MARK = 1 << 30  # no vocabulary is that large
+VERIFIED_MARK = 1 << 29  # it was proposed, and read together with others: other numbers than one by one
+NO_TOKENS = np.zeros(0, np.int32)
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class RequestState:
     run: int | None = None  # in the trace
     times: Times = field(default_factory=Times)
     failure: BaseException | None = None  # why its turn failed
+    drafts: NDArray[np.int32] = field(default_factory=lambda: NO_TOKENS)  # proposed for its next decode
     leader: tuple[int, int] | None = None  # request and turn whose reading of the same prompt it waits for
     miss: Miss | None = None  # why the prefix cache did not have more of it when it was admitted
     sink: Sink | None = None  # takes its events; None: they wait for `Engine.run`
@@ -109,6 +112,10 @@ class RequestState:
         """Append a generated token."""
         self._marked[len(self.sequence)] = token | GENERATED_MARK
         self.sequence.append(token)
+
+    def mark_verified(self, start: int, stop: int) -> None:
+        """The tokens [start, stop) were read together with proposed ones."""
+        self._marked[start : min(stop, len(self.sequence))] |= VERIFIED_MARK
 
     def rewind(self, length: int, turns: int) -> None:
         """Keep the first `length` tokens and `turns` turns."""
@@ -139,7 +146,7 @@ class RequestState:
                 break
             if start <= computed:
                 return False, stop - computed
-        return True, 1
+        return True, 1 + self.drafts.size
 
     def view(self, held_blocks: int, cached: int, follows: int | None = None) -> RequestView:
         """What a policy may know. `cached`: tokens it would take over, while it waits."""
@@ -152,7 +159,7 @@ class RequestState:
             priority=self.options.priority,
             num_tokens=len(self.sequence),
             num_computed=computed,
-            next_tokens=min(tokens, len(self.sequence) - computed),
+            next_tokens=tokens,
             is_decode=is_decode,
             held_blocks=held_blocks,
             preemptions=self.preemptions,
@@ -204,6 +211,18 @@ class Request(OldRequestCalls):
     def cancel_turn(self, turn_id: int) -> bool:
         """End a turn now; False when it was over already."""
         return self._live()._conversations.cancel_turn(self.number, turn_id)
+
+    def set_draft_tokens(self, tokens: ArrayLike) -> None:
+        """Propose how the answer goes on, [k] token ids: the next step reads them in one run and keeps those that it
+        would have chosen, and one token more. The answer stays what it is; only fewer runs make it. (As the run is
+        another one, logits may differ in their last bits.)
+
+        Raises:
+            StateError: the request is not about to be decoded, or the engine cannot verify proposals.
+            ArgumentError: more than `engine.max_draft_tokens_per_proposal()`.
+        """
+        engine = self._live()
+        engine._conversations.set_drafts(self.number, tokens, engine.max_draft_tokens_per_proposal())
 
     def rewind_to_start_of_turn(self, turn_id: int) -> None:
         """Forget a finished turn and all after it."""

@@ -44,12 +44,15 @@ class RowRuns:
 
     def run(self, works: Sequence[Work], held: Held) -> None:
         """The decode runs, then the chunk runs."""
-        decodes = {work.row: work for work in works if work.decision.verdict is Verdict.DECODE}
+        verifies = [work for work in works if work.drafts.size]
+        decodes = {w.row: w for w in works if w.decision.verdict is Verdict.DECODE and not w.drafts.size}
         for first, last in self._ranges(decodes, held):
             self._run_decode(first, last, decodes, held)
         for work in works:
             if work.decision.verdict is Verdict.PREFILL:
                 self._run_chunk(work)
+        for work in verifies:
+            self._run_verify(work)
 
     def _ranges(self, rows: Mapping[int, Work], held: Held) -> list[tuple[int, int]]:
         """[first, last] of each decode run."""
@@ -80,3 +83,9 @@ class RowRuns:
         tokens = work.state.sequence.tokens[work.start : work.stop]
         logits = self.executor.chunk(work.row, tokens, work.start)
         work.logits = logits if work.is_last else None
+
+    def _run_verify(self, work: Work) -> None:
+        """The last known token and the proposed ones at once."""
+        tokens = np.concatenate([work.state.sequence.tokens[work.start :], work.drafts])
+        work.verified = self.executor.every(work.row, tokens, work.start)
+        work.logits = work.verified[0]

@@ -8,15 +8,18 @@ stays: an idle conversation whose row was needed reads its tokens again when it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter_ns
+
+import numpy as np
+from numpy.typing import NDArray
 
 from genai_lab.decoding import Place, choose
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.plan import Decision, Reason, StepPlan, Verdict
-from genai_lab.engine.request import RequestState, Turn
+from genai_lab.engine.request import GENERATED_MARK, VERIFIED_MARK, RequestState, Turn
 from genai_lab.engine.runs import Held, RowRuns
-from genai_lab.engine.work import Outcome, Work
+from genai_lab.engine.work import Chosen, Outcome, Work
 from genai_lab.kvcache import Shortage
 
 PlaceOf = Callable[[RequestState, Turn], Place]
@@ -32,6 +35,7 @@ class StepRunner:
 
     def __init__(self, runs: RowRuns, memory: Memory) -> None:
         self.runs, self.memory = runs, memory
+        self.end_tokens = frozenset(runs.executor.model.config.model.eos_token_ids)
         self.executor, self.store, self.cache = runs.executor, memory.store, memory.cache
 
     def reserve(
@@ -62,7 +66,7 @@ class StepRunner:
         """The next token of every request whose last known token was read. A request's own error stays its own."""
         for work in outcome.works:
             if work.is_last:
-                choose_for(work, place_of)
+                choose_for(work, place_of, self.end_tokens)
 
     def commit(self, outcome: Outcome) -> None:
         """Make the computed tokens part of the rows and the books; full prompt blocks become shareable."""
@@ -72,7 +76,7 @@ class StepRunner:
             if work.receipt is None:
                 continue
             state = work.state
-            committed = self.cache.commit(work.receipt, state.marked_tokens()[: work.stop])
+            committed = self.cache.commit(work.receipt, _computed_tokens(work))
             self.store.commit(work.row, committed)
             state.recomputed += max(0, min(work.stop, state.high_water) - work.start)
             state.computed = work.stop
@@ -89,7 +93,7 @@ class StepRunner:
             shared = Work(state, decision, None, state.computed, True, logits=work.logits, started_ns=work.started_ns)
             if state.turn is not None:
                 state.turn.cached_prompt_tokens = state.computed - state.turn.start
-            choose_for(shared, place_of)
+            choose_for(shared, place_of, self.end_tokens)
             outcome.works.append(shared)
 
     def undo(self, outcome: Outcome) -> None:
@@ -143,7 +147,7 @@ class StepRunner:
         return Work(state, decision, receipt, state.computed, admitted, started_ns=perf_counter_ns())
 
 
-def choose_for(work: Work, place_of: PlaceOf) -> None:
+def choose_for(work: Work, place_of: PlaceOf, end_tokens: Container[int]) -> None:
     """Choose the work's next token from its logits. A processor of a person may raise anything: that ends this request,
     not the step."""
     turn = work.state.turn
@@ -153,10 +157,49 @@ def choose_for(work: Work, place_of: PlaceOf) -> None:
         work.stream_state = work.state.stream.state
     try:
         work.choice, work.changes = choose(work.logits, work.state.sequence, turn.chooser, place_of(work.state, turn))
+        if work.drafts.size:
+            _verify(work, turn, place_of, end_tokens)
     except Exception as error:
         if work.stream_state is not None:
             work.state.stream.restore(work.stream_state)
-        work.error = error
+        work.choice, work.error = None, error
+        work.more.clear()
+
+
+def _verify(work: Work, turn: Turn, place_of: PlaceOf, end_tokens: Container[int]) -> None:
+    """Choose on after each proposed token that is the one just chosen. The sequence is as before afterwards."""
+    sequence, length, generated = work.state.sequence, len(work.state.sequence), turn.generated
+    last = work.choice
+    try:
+        for draft, logits in zip(work.drafts.tolist(), _after_first(work), strict=True):
+            if last is None or last.token != draft or draft in end_tokens or last.stop is not None:
+                break
+            sequence.append(draft)
+            turn.generated += 1
+            last, changes = choose(logits, sequence, turn.chooser, place_of(work.state, turn))
+            work.more.append(Chosen(last, changes, logits))
+    finally:
+        turn.generated = generated
+        if len(sequence) > length:
+            sequence.rewind(length)
+
+
+def _after_first(work: Work) -> NDArray[np.float32]:
+    """Logits [k, V] after each proposed token."""
+    if work.verified is None:
+        raise AssertionError("a run with proposed tokens was verified")
+    return work.verified[1:]
+
+
+def _computed_tokens(work: Work) -> NDArray[np.int32]:
+    """The tokens in its row after the run, marked."""
+    marked = work.state.marked_tokens()
+    if work.verified is None:
+        return marked[: work.stop]
+    accepted = work.drafts[: len(work.more)] | GENERATED_MARK
+    computed: NDArray[np.int32] = np.concatenate([marked, accepted])
+    computed[work.start :] |= VERIFIED_MARK
+    return computed
 
 
 def _waits(decision: Decision, shortage: Shortage) -> Decision:

@@ -16,7 +16,7 @@ from genai_lab.engine.events import EngineErrorCode, EngineEventFlags
 from genai_lab.engine.options import TurnSettings
 from genai_lab.engine.outbox import Outbox
 from genai_lab.engine.plan import Status
-from genai_lab.engine.request import RequestState, Times, Turn
+from genai_lab.engine.request import NO_TOKENS, RequestState, Times, Turn
 from genai_lab.engine.snapshot import TurnCounts
 from genai_lab.models import Model
 from genai_lab.sampling import Choice, RandomStream
@@ -96,7 +96,7 @@ class Turns:
         flags = EngineEventFlags.TURN_FINISHED
         flags |= EngineEventFlags.TOKEN if token is not None else EngineEventFlags.NONE
         flags |= EngineEventFlags.FAILED if finish is FinishReason.FAILED else EngineEventFlags.NONE
-        state.status, state.times.finished = Status.IDLE, perf_counter_ns()
+        state.status, state.times.finished, state.drafts = Status.IDLE, perf_counter_ns(), NO_TOKENS
         self.counts.ended[finish] += 1
         if state.turn is not None:
             state.turn.finish = finish

@@ -16,6 +16,15 @@ from genai_lab.sampling import Choice
 from genai_lab.tracing import Change, Masking
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A token that was chosen after a proposed one had proved right."""
+
+    choice: Choice
+    changes: tuple[Change | Masking, ...]
+    logits: NDArray[np.float32]  # [V]
+
+
 @dataclass(slots=True)
 class Work:
     """One scheduled request: what it computes, on which blocks, and what came out."""
@@ -29,6 +38,8 @@ class Work:
     logits: NDArray[np.float32] | None = None  # of its last known token; None while its prompt is not read to the end
     choice: Choice | None = None
     changes: tuple[Change | Masking, ...] = ()
+    verified: NDArray[np.float32] | None = None  # logits [1 + drafts, V] of a run that read proposed tokens too
+    more: list[Chosen] = field(default_factory=list)  # tokens chosen after `choice`
     error: Exception | None = None  # its own: a processor that failed
     started_ns: int = 0
 
@@ -41,13 +52,19 @@ class Work:
 
     @property
     def stop(self) -> int:
-        """Tokens in its row afterwards."""
-        return self.start + self.decision.num_tokens
+        """Tokens in its row afterwards; of proposed ones, those that proved right."""
+        return self.start + (self.decision.num_tokens if self.verified is None else 1 + len(self.more))
 
     @property
     def is_last(self) -> bool:
         """Whether this run reads its last known token, so that the next can be chosen."""
-        return self.stop == len(self.state.sequence)
+        return self.start + self.decision.num_tokens >= len(self.state.sequence)
+
+    @property
+    def drafts(self) -> NDArray[np.int32]:
+        """Proposed tokens that this run reads after the last known one, [k]."""
+        known = len(self.state.sequence) - self.start
+        return self.state.drafts[: max(0, self.decision.num_tokens - known)]
 
 
 @dataclass(slots=True)

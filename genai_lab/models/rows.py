@@ -88,8 +88,23 @@ class RowsExecutor:
         rows: NDArray[np.float32] = kept.logits[:, -1].astype(np.float32, copy=False)
         return rows
 
+    @property
+    def has_all_logits(self) -> bool:
+        """Whether the graph gives the logits of every position, as `every` needs."""
+        shape = self.model.session.outputs[self._logits].shape
+        return len(shape) == 3 and shape[1] != 1
+
     def chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
         """Several tokens [S] of one row after `cached` ones; logits of the last, [V] float32."""
+        last: NDArray[np.float32] = self._chunk(row, tokens, cached)[-1].astype(np.float32, copy=False)
+        return last
+
+    def every(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
+        """The same, but the logits of each, [S, V] float32."""
+        return self._chunk(row, tokens, cached).astype(np.float32, copy=False)
+
+    def _chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[Any]:
+        """[S or 1, V], as the graph gives them."""
         ids = tokens.astype(self._ids_dtype).reshape(1, -1)
         total = cached + tokens.size
         mask = self._mask_memory[:total].reshape(1, total)
@@ -99,9 +114,8 @@ class RowsExecutor:
         self._bind_extras(binding)
         binding.bind_output(self._logits, "cpu")
         self.model.session.inference.run_with_iobinding(binding, self.extras.options)
-        logits = binding.get_outputs()[-1].numpy()[0, -1]  # bound last; [1, S or 1, V]
-        last: NDArray[np.float32] = logits.astype(np.float32, copy=False)
-        return last
+        logits: NDArray[Any] = binding.get_outputs()[-1].numpy()[0]  # bound last; [1, S or 1, V]
+        return logits
 
     def _bind_extras(self, binding: Any) -> None:
         """Inputs that the caller gave, once per binding."""

@@ -1,0 +1,48 @@
+"""Counts of tokens that callers proposed, by onnxruntime-genai's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genai_lab.engine.work import Work
+
+MOST_DRAFTS = 16  # tokens in one proposal
+
+
+@dataclass(slots=True)
+class DraftCounts:
+    """One engine's."""
+
+    rounds: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    full: int = 0  # rounds of which every token was right
+    none: int = 0  # rounds of which none was
+
+    def count(self, work: Work) -> None:
+        """A run that read proposed tokens."""
+        proposed, accepted = int(work.drafts.size), len(work.more)
+        self.rounds += 1
+        self.proposed += proposed
+        self.accepted += accepted
+        self.emitted += 1 + accepted
+        self.full += accepted == proposed
+        self.none += accepted == 0
+
+    def stats(self) -> dict[str, float]:
+        """As `Engine.get_speculative_stats` gives them."""
+        return {
+            "rounds": self.rounds,
+            "draft_tokens_proposed": self.proposed,
+            "draft_tokens_accepted": self.accepted,
+            "tokens_emitted": self.emitted,
+            "bonus_tokens": self.full,
+            "correction_tokens": self.rounds - self.full,
+            "full_accept_rounds": self.full,
+            "partial_accept_rounds": self.rounds - self.full - self.none,
+            "zero_accept_rounds": self.none,
+            "target_verify_forward_passes": self.rounds,
+            "acceptance_rate": self.accepted / self.proposed if self.proposed else 0.0,
+            "mean_emitted_tokens_per_round": self.emitted / self.rounds if self.rounds else 0.0,
+        }
