@@ -3,6 +3,7 @@ the value received, what is allowed, and what to do next.
 
     GenaiLabError
     ├── ArgumentError        a bad argument (also a ValueError and a RuntimeError)
+    │   ├── PlaceError       an index of something that is not there (also an IndexError)
     │   └── GrammarError     a JSON schema, regular expression or grammar that is wrong; says where
     ├── ArgumentTypeError    an argument of the wrong type (also a TypeError and a RuntimeError)
     ├── CallableError        a person's own processor, sampler or stopping rule failed (also a RuntimeError)
@@ -26,6 +27,10 @@ class GenaiLabError(Exception):
 
 class ArgumentError(GenaiLabError, ValueError, RuntimeError):
     """An argument has a value that is not allowed."""
+
+
+class PlaceError(ArgumentError, IndexError):
+    """An index or a number of something that is not there."""
 
 
 class GrammarError(ArgumentError):
@@ -67,3 +72,12 @@ class TemplateError(GenaiLabError, RuntimeError):
 
 class TraceFileError(GenaiLabError, ValueError):
     """A trace file is broken, or newer than this version reads."""
+
+
+def wrong_kind(argument: str, value: object, allowed: str) -> ArgumentTypeError:
+    """The error for an argument of the wrong type.
+
+    >>> wrong_kind("model", 5, "a genai_lab.Model: genai_lab.load('smollm2')")
+    ArgumentTypeError("model is 5 (int); allowed is a genai_lab.Model: genai_lab.load('smollm2')")
+    """
+    return ArgumentTypeError(f"{argument} is {value!r:.60} ({type(value).__name__}); allowed is {allowed}")

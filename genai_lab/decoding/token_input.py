@@ -11,7 +11,10 @@ from genai_lab.types import Tensor
 
 def token_array(tokens: ArrayLike | Tensor, vocab_size: int) -> NDArray[np.int32]:
     """[n] int32 of a list, array or Tensor of [n] or [1, n] integers, all in the vocabulary, n >= 1."""
-    array = tokens.as_numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
+    try:
+        array = tokens.as_numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
+    except ValueError as error:
+        raise ArgumentError("tokens is a ragged list; allowed is [n] or [1, n]: one sequence at a time") from error
     if array.size == 0:
         raise ArgumentError("tokens is empty; give at least one token id, such as tokenizer.encode(prompt)")
     if array.dtype.kind not in "iu":

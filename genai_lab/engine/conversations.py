@@ -23,7 +23,7 @@ from genai_lab.engine.request import Request, RequestState
 from genai_lab.engine.turns import Turns
 from genai_lab.engine.turnstile import Turnstile
 from genai_lab.engine.view import BUSY, leader_of
-from genai_lab.errors import ArgumentError, CapacityError, StateError
+from genai_lab.errors import ArgumentError, CapacityError, StateError, wrong_kind
 from genai_lab.models import Model
 from genai_lab.sampling import RandomStream
 from genai_lab.types import FinishReason
@@ -53,6 +53,8 @@ class Conversations:
 
     def create(self, engine: Engine, request: Request, options: RequestOptions | None) -> Request:
         """Make `request` the handle of a new, empty conversation; dropping its last reference closes it."""
+        if options is not None and not isinstance(options, RequestOptions):
+            raise wrong_kind("create_request: options", options, "a RequestOptions, or None")
         with self.lock:
             self.check_open()
             limit, own = self._limits.max_session_tokens, options or RequestOptions()
@@ -66,6 +68,8 @@ class Conversations:
 
     def begin_turn(self, number: int, tokens: ArrayLike, options: TurnOptions | None) -> int:
         """See `Request.begin_turn`."""
+        if options is not None and not isinstance(options, TurnOptions):
+            raise wrong_kind("begin_turn: turn_options", options, "a TurnOptions, or None")
         with self.lock:
             state = self.state(number)
             self._check_silent(state)

@@ -26,7 +26,7 @@ from genai_lab.decoding import Hooks
 from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
-from genai_lab.errors import ArgumentError, CapacityError, StateError
+from genai_lab.errors import ArgumentError, CapacityError, StateError, wrong_kind
 from genai_lab.models import Model
 from genai_lab.types import FinishReason
 
@@ -146,6 +146,8 @@ class OldRequests:
 
     def add(self, engine: Engine, request: Request) -> None:
         """Take a request in and begin its turn; see `Engine.add_request`."""
+        if not isinstance(request, OldRequestCalls):
+            raise wrong_kind("add_request: request", request, "a Request made as Request(params)")
         old = request._of_old("add_request")
         if old.book is not None:
             raise StateError("add_request: the request is in an engine already; a request can be added once")
@@ -177,6 +179,8 @@ class OldRequests:
 
     def remove(self, request: Request) -> None:
         """Close a request; what it generated can still be read."""
+        if not isinstance(request, OldRequestCalls):
+            raise wrong_kind("remove_request: request", request, "a Request that add_request put into this engine")
         if self.requests.pop(request.number, None) is not request:
             raise ArgumentError("remove_request: the request is not in this engine; add_request puts it in")
         old = request._of_old("remove_request")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genai_lab.config import Config
-from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.errors import ArgumentError, wrong_kind
 
 DEFAULT_BATCH = 8
 DEFAULT_BLOCK_SIZE = 16
@@ -30,6 +30,11 @@ class EngineLimits:
 
 def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
     """Limits from `given` (None: not given), the config, and defaults."""
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise wrong_kind(f"Engine: {name}", value, "an int, or None for the default")
+        if value is not None and not 0 <= value < 2**31:
+            raise ArgumentError(f"Engine: {name} is {value!r:.60}; an integer from 1 to {2**31 - 1} is allowed")
     context = config.model.context_length
     session = min(context, given["max_session_tokens"] or DEFAULT_SESSION_TOKENS)
     block_size = given["block_size"] or DEFAULT_BLOCK_SIZE
@@ -42,8 +47,6 @@ def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
         "chunk_size": given["chunk_size"] or DEFAULT_CHUNK,
     }
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"Engine: {name} is {value!r}; an integer is allowed")
         # a prompt of three tokens has no chunks of two or more within two: see `policies.chunk_tokens`
         low = 3 if name in {"max_scheduled_tokens", "chunk_size"} else 1
         if value < low:

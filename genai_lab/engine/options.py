@@ -9,7 +9,7 @@ from typing import Any
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Hooks, HookSetters
-from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, wrong_kind
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 4096
@@ -109,8 +109,10 @@ class TurnOptions(HookSetters):
 
     def set_stop_strings(self, strings: Sequence[str]) -> None:
         """The turn ends when the answer contains one of these; an empty list clears them."""
-        if isinstance(strings, str) or not all(isinstance(text, str) for text in strings):
-            raise ArgumentTypeError(f"stop_strings is {strings!r}; a list of strings is allowed")
+        if isinstance(strings, str) or not isinstance(strings, Sequence):
+            raise wrong_kind("stop_strings", strings, "a list of strings")
+        if not all(isinstance(text, str) for text in strings):
+            raise ArgumentTypeError(f"stop_strings is {strings!r:.80}; a list of strings is allowed")
         if any(text == "" or len(text.encode()) > MAX_STOP_STRING_BYTES for text in strings):
             raise ArgumentError(f"stop_strings: each must have 1 to {MAX_STOP_STRING_BYTES} bytes; got {strings!r:.80}")
         if len(strings) > MAX_STOP_STRINGS:

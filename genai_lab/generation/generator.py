@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks, make_chooser
-from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, PlaceError, StateError, wrong_kind
 from genai_lab.generation.batch import Batch
 from genai_lab.generation.beams import Beams
 from genai_lab.generation.log import LOG, log_appended, log_generated
@@ -127,9 +127,11 @@ class Generator:
             index: 0 to batch_size * num_return_sequences - 1. With beam search the results of a prompt, best first.
         """
         search, count = self._live(), self.options.batch_size * self.options.num_return_sequences
+        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+            raise wrong_kind("get_sequence: index", index, "an int")
         if not 0 <= index < count:
             allowed = "one sequence, index 0" if count == 1 else f"{count} sequences, index 0 to {count - 1}"
-            raise IndexError(f"get_sequence({index}): this generator has {allowed}")
+            raise PlaceError(f"get_sequence({index}): this generator has {allowed}")
         return search.sequence(index)
 
     def token_count(self) -> int:
@@ -150,7 +152,10 @@ class Generator:
             StateError: there are none to replace; call get_logits or append_tokens first.
         """
         search = self._live()
-        values = np.asarray(logits, np.float32)
+        try:
+            values = np.asarray(logits, np.float32)
+        except (TypeError, ValueError) as error:
+            raise wrong_kind("set_logits: logits", logits, "an array of numbers") from error
         rows, vocabulary = self.options.batch_size * self.options.num_beams, self.model.vocab_size
         if values.size != rows * vocabulary:
             of_rows = "" if rows == 1 else f"{rows} rows of "
@@ -248,6 +253,8 @@ class Generator:
         not computed; this generator is not changed. One sequence only."""
         search = self._live()
         count = search.token_count if length is None else length
+        if isinstance(count, bool) or not isinstance(count, int | np.integer):
+            raise wrong_kind("fork: length", length, "an int, or None for all")
         if not 0 <= count <= search.token_count:
             raise ArgumentError(
                 f"fork: length is {count}, allowed is 0 to {search.token_count}, the tokens there are now"
