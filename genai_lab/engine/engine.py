@@ -9,6 +9,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
+from genai_lab.engine.arguments import check_buffer, check_engine
 from genai_lab.engine.backends import make_store
 from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import check_plan
@@ -93,10 +94,8 @@ class Engine(EngineFace):
             "num_blocks": num_blocks,
             "chunk_size": chunk_size,
         }
-        if not isinstance(model, Model):
-            raise wrong_kind("Engine: model", model, "a genai_lab.Model: model = genai_lab.load('smollm2')")
-        if policy is not None and not callable(getattr(policy, "plan", None)):
-            raise wrong_kind("Engine: policy", policy, "a Policy, which has a method plan(view), or None")
+        flags = {"prefix_caching": prefix_caching, "check_invariants": check_invariants, "exact": exact}
+        check_engine(model, policy, flags)
         self.model, self.limits = model, engine_limits(model.config, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
         limits, self.kv_backend, self.exact = self.limits, kv_backend, exact
@@ -136,8 +135,7 @@ class Engine(EngineFace):
 
     def run(self, buffer: EngineEventBuffer) -> EngineEventBuffer:
         """Hand over waiting events; when there are none, step until there are or nothing is left to do."""
-        if not isinstance(buffer, EngineEventBuffer):
-            raise wrong_kind("run: buffer", buffer, "what engine.create_event_buffer(capacity) gives")
+        check_buffer(buffer)
         with self._lock:
             self._check_open()
             while not self._outbox.events and self.has_pending_requests():

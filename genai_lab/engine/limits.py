@@ -33,7 +33,7 @@ def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
     for name, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise wrong_kind(f"Engine: {name}", value, "an int, or None for the default")
-        if value is not None and not 0 <= value < 2**31:
+        if value is not None and not 1 <= value < 2**31:
             raise ArgumentError(f"Engine: {name} is {value!r:.60}; an integer from 1 to {2**31 - 1} is allowed")
     context = config.model.context_length
     session = min(context, given["max_session_tokens"] or DEFAULT_SESSION_TOKENS)

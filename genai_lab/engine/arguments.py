@@ -1,0 +1,32 @@
+"""What an engine is made from and handed, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from genai_lab.engine.events import EngineEventBuffer
+from genai_lab.errors import wrong_kind
+from genai_lab.models import Model
+
+
+def check_engine(model: object, policy: object, flags: Mapping[str, object]) -> None:
+    """
+    Raises:
+        ArgumentTypeError: no model, a policy that cannot plan, or a flag that is none.
+    """
+    if not isinstance(model, Model):
+        raise wrong_kind("Engine: model", model, "a genai_lab.Model: model = genai_lab.load('smollm2')")
+    if policy is not None and not callable(getattr(policy, "plan", None)):
+        raise wrong_kind("Engine: policy", policy, "a Policy, which has a method plan(view), or None")
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise wrong_kind(f"Engine: {name}", value, "True or False")
+
+
+def check_buffer(buffer: object) -> None:
+    """
+    Raises:
+        ArgumentTypeError: no event buffer.
+    """
+    if not isinstance(buffer, EngineEventBuffer):
+        raise wrong_kind("run: buffer", buffer, "what engine.create_event_buffer(capacity) gives")
