@@ -7,6 +7,7 @@ handed to a `Driver`; this room knows no generator and no model.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from genai_lab.widgets.codec import ChunkEncoder
 from genai_lab.widgets.still import still_picture
 
 STATIC = Path(__file__).parent / "static"
+WHOLE_EVERY = 1.0  # seconds between two whole chunks for a page that has not yet said that it listens
 KINDS = ("all", "ribbon", "pipeline", "timeline")
 NO_DRIVER = "This recording was loaded or its generator is gone, and no model was given: trace.show(model=model)."
 
@@ -119,6 +121,8 @@ class TraceModel(anywidget.AnyWidget):
             self._encoder = ChunkEncoder(recording.dropped["tokens"])
             self._base = dict(recording.dropped)
             self._settled = self._state()
+            self._greeted = False  # what is told before a page listens is lost on it
+            self._next_whole = 0.0
             chunk = self._encoder.everything(recording, self._driver.running)
         super().__init__(chunk=chunk, layout=Runtime.shared().layout)
         self.on_msg(lambda _widget, content, _buffers: self.hear(content))
@@ -135,6 +139,7 @@ class TraceModel(anywidget.AnyWidget):
             return
         kind = message.get("type")
         if kind == "hello":
+            self._greeted = True
             self.tell_state()
             self.tell_everything()
         elif kind in ("stop", "branch", "again"):
@@ -152,16 +157,23 @@ class TraceModel(anywidget.AnyWidget):
             self._tell(self._encoder.everything(self._trace.recording, self._driver.running))
 
     def tell_news(self) -> None:
-        """Send the rows and changes since the last time."""
+        """Send the rows and changes since the last time. While no page has said hello (it may be loading, and a busy
+        kernel may not hear it), everything instead, now and then: whichever of these it hears first is enough."""
         recorder = self._trace.recorder
         if recorder is None or self.outgrown:
+            return
+        if not self._greeted:
+            if time.monotonic() >= self._next_whole:
+                self.tell_everything()
+                self._next_whole = time.monotonic() + WHOLE_EVERY
             return
         with self._driver.lock:
             begin = self._encoder.next
             first_token = begin.tokens + self._base["tokens"]
             first_stage, first_step = begin.stages + self._base["stages"], begin.steps + self._base["steps"]
             fresh = recorder.snapshot(first_token, first_stage, first_step, owned_only=True)
-            self._tell(self._encoder.news(fresh, self._driver.running))
+            before = self._encoder.seq - 1
+            self._tell(self._encoder.news(fresh, self._driver.running), after=before)
 
     def settle(self) -> None:
         """Put everything into the `chunk` trait, which a saved notebook keeps."""
@@ -185,8 +197,8 @@ class TraceModel(anywidget.AnyWidget):
         recorder = self._trace.recorder
         return recorder and (recorder.counts, [(run.status, run.finish) for run in recorder.runs])
 
-    def _tell(self, chunk: bytes) -> None:
-        self.send({"type": "chunk", "seq": self._encoder.seq}, buffers=[chunk])
+    def _tell(self, chunk: bytes, **facts: int) -> None:
+        self.send({"type": "chunk", "seq": self._encoder.seq - 1, **facts}, buffers=[chunk])
 
 
 class View(anywidget.AnyWidget):

@@ -95,8 +95,11 @@ class KeptGenerators:
 
 
 def common_length(generator: Generator, prefix: NDArray[np.int32]) -> int:
-    """How many tokens of `prefix` the generator's sequence begins with."""
-    tokens = generator.get_sequence(0)[: prefix.size]
+    """How many tokens of `prefix` the generator's sequence begins with; none of a closed one's."""
+    try:
+        tokens = generator.get_sequence(0)[: prefix.size]
+    except StateError:
+        return 0
     different = np.flatnonzero(tokens != prefix[: tokens.size])
     return int(different[0]) if different.size else int(tokens.size)
 

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from genai_lab import analysis
 from genai_lab.analysis.trace import runs_in_words
 from genai_lab.config import SearchOptions
+from genai_lab.decoding import Hooks
+from genai_lab.decoding.hooks import GuidanceText
 from genai_lab.errors import ArgumentError, GenaiLabError, StateError
 from genai_lab.generation import Generator, GeneratorParams
 from genai_lab.models import Model
@@ -27,10 +29,12 @@ from genai_lab.tracing import Recorder
 from genai_lab.widgets import Abilities, TraceModel
 from genai_lab.workbench.branch_tracer import Fork
 from genai_lab.workbench.engine_live import Telling
+from genai_lab.workbench.kernel_ear import find_ear
 from genai_lab.workbench.worker import WORKER
 from genai_lab.workbench.writing import Question, Writing, check_room, facts_of
 
 PAUSE = 1 / 30  # seconds between two messages to the page
+NAP = 0.03  # seconds between two looks at what the page says while a cell waits
 BRANCH_TOKENS = 256  # a branch may be this long at least, whatever the length of the run it leaves
 NOTHING = "Nothing was generated in this recording, so there is nothing to continue."
 NO_MODEL = (
@@ -129,7 +133,7 @@ class Live:
         self.tell_state()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until nothing of this trace is being written.
+        """Wait until nothing of this trace is being written. In a notebook's cell, the page is heard meanwhile.
 
         Raises:
             TimeoutError: it takes longer than `timeout` seconds.
@@ -137,8 +141,7 @@ class Live:
         """
         end = None if timeout is None else time.monotonic() + timeout
         for job in dict.fromkeys([*self._jobs, self._last] if self._last is not None else []):
-            left = None if end is None else max(0.0, end - time.monotonic())
-            if not job.done.wait(left):
+            if not wait_listening(job.done, end):
                 raise TimeoutError(f"still writing after {timeout:g} s; trace.stop() ends it, trace.wait() waits on")
         if self._last is not None and self._last.error is not None:
             raise self._last.error
@@ -292,6 +295,13 @@ class Live:
         self._publish()
         self.tell_state()
 
+    def _hooks(self, run: int) -> Hooks:
+        """What a person put into the run's steps; of a run whose generator is gone, only its grammar is known."""
+        source = self.recorder.source(run)
+        if isinstance(source, Generator):
+            return source.params.hooks
+        return recorded_hooks(self.recorder.runs[run].settings)
+
     def _params(self, model: Model, fork: Fork, prefix: int, changes: Mapping[str, Any]) -> GeneratorParams:
         """The run's own options with `changes`; as long as the run may be, or at least a branch's length."""
         recorder = self.recorder
@@ -305,11 +315,34 @@ class Live:
             options["random_seed"] = -1  # the same seed would draw the same token again
         params = GeneratorParams(model)
         params.set_search_options(**options)
+        params.hooks = self._hooks(fork.run)
         written = int((self._trace.recording.tokens["run"] == fork.run).sum())
         longest = prefix + min(max(BRANCH_TOKENS, written - fork.index), room(recorder))
         params.set_search_options(max_length=min(params.options.max_length, longest))
         check_room(prefix, params.options.max_length, model.config.model.context_length)
         return params
+
+
+def recorded_hooks(settings: Mapping[str, Any]) -> Hooks:
+    """The grammar of a recorded run; a file may hold anything."""
+    given = settings.get("guidance")
+    if not isinstance(given, dict) or not all(isinstance(given.get(key), str) for key in ("type", "data")):
+        return Hooks()
+    return Hooks(guidance=GuidanceText(given["type"], given["data"], given.get("enable_ff_tokens") is True))
+
+
+def wait_listening(done: threading.Event, end: float | None) -> bool:
+    """Wait for `done`, until the monotonic clock says `end` at most, and hear the page. Whether it is done."""
+    ear = find_ear()
+    nap = NAP if ear is not None else None
+    while True:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        if done.wait(left if nap is None else nap if left is None else min(left, nap)):
+            return True
+        if left == 0.0 or (ear is None and left is not None):
+            return False
+        if ear is not None:
+            ear.listen()
 
 
 def is_closed(model: Model) -> bool:

@@ -19,12 +19,15 @@ PATIENCE = 60.0  # seconds until a test gives up
 class Page:
     """The browser's side of a trace's model: keeps the messages, puts the chunks together."""
 
-    def __init__(self, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, trace: Trace, monkeypatch: pytest.MonkeyPatch, *, greets: bool = True) -> None:
         self.messages: list[dict[str, Any]] = []
         self.reader = Reader()
         monkeypatch.setattr(TraceModel, "send", lambda _model, content, buffers=None: self._hear(content, buffers))
         self.model = trace_model(trace)
         self.reader.take(self.model.chunk)
+        if greets:
+            self.say(type="hello")
+            self.messages.clear()
 
     def _hear(self, content: dict[str, Any], buffers: list[bytes] | None) -> None:
         self.messages.append(content)

@@ -12,6 +12,7 @@ import pytest
 
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError
+from genai_lab.widgets import models
 from genai_lab.workbench import live
 from tests.widgets.chunks import Reader
 from tests.workbench.live_tools import PATIENCE, Held, Page, at_each_run
@@ -92,6 +93,25 @@ def test_between_tokens_the_page_is_left_in_peace(tiny: og.Model, monkeypatch: p
     trace.again(max_length=60).wait(PATIENCE)
     assert sum(m["type"] == "chunk" for m in page.messages) == 2  # the run opened, the run ended
     assert page.reader.runs[1]["status"] == "done"
+
+
+def test_a_page_that_was_not_listening_yet_is_told_everything(tiny: og.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PAUSE", 0.0)
+    monkeypatch.setattr(models, "WHOLE_EVERY", 0.0)
+    held = Held(monkeypatch, tokens=2)
+    trace = og.ask(tiny, QUESTION, max_new_tokens=8)
+    page = Page(trace, monkeypatch, greets=False)
+    held.wait()
+    page.reader = Reader()  # whatever was told until now reached nobody
+    held.let_go()
+    trace.wait(PATIENCE)
+    assert (page.reader.gaps, page.reader.runs[0]["status"]) == (0, "done")
+    assert len(page.reader.columns["tokens.token"]) == 8
+    assert all("after" not in m for m in page.messages if m["type"] == "chunk")
+    page.say(type="hello")
+    trace.again(max_length=60).wait(PATIENCE)
+    told = [m for m in page.messages if m["type"] == "chunk"]
+    assert all(m["after"] < m["seq"] for m in told[-3:])  # from now on, news
 
 
 def test_hello_is_answered_with_the_state_and_everything(tiny: og.Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ export function endWords(store: Store, run: Run): string {
   if (info.status === "failed") return `Failed: ${info.error ?? "no reason was given"}`;
   if (info.status === "stopped") return `stopped by hand after ${tokens}`;
   if (info.status === "running") {
-    if (store.kernel === "absent") return `was still being written when this was saved, after ${tokens}`;
+    if (store.kernel === "absent") return `was still being written when this page last heard of it, after ${tokens}`;
+    if (store.stopping && store.late) return "Stop waits: the notebook is busy and hears it when its cell ends";
     return rows.length ? `writing, ${tokens} so far` : "reading the prompt …";
   }
   if (info.finish === "length") return `cut off at its length limit, after ${tokens}`;

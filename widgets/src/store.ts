@@ -31,6 +31,8 @@ export type Kernel = "unknown" | "present" | "absent";
 type Listener = (change: Change) => void;
 
 const NO_ANSWER_MS = 1000;
+const PATIENCE_MS = 30_000;
+const RUN_AGAIN = " Run its cell again; if another cell is running, wait for its end.";
 const LATE_MS = 2500;
 
 const bytesOf = (v: unknown): Uint8Array | null =>
@@ -51,7 +53,10 @@ export class Store extends TraceData {
   private listeners = new Set<Listener>();
   private queue: Promise<void> = Promise.resolve();
   private timers = new Set<ReturnType<typeof setTimeout>>();
-  private asked = 0;
+  /** Nothing can be sent at all: a page without a kernel, or a kernel that was shut down. */
+  private alone = false;
+  /** A hello that was said because something was missing is this fresh: another one waits. */
+  private asking = false;
   /** A run that this page asked for: it is picked as soon as it has a token. */
   private follow: number | null = null;
   private quiet = false;
@@ -205,7 +210,8 @@ export class Store extends TraceData {
 
   /** Why nothing new can be generated now; null when it can. */
   get refusal(): string | null {
-    if (this.kernel === "absent") return "Nothing new can be generated here: no running notebook answers this picture.";
+    if (this.kernel === "absent")
+      return `Nothing new can be generated here: no running notebook answers this picture.${this.alone ? "" : RUN_AGAIN}`;
     if (this.kernel === "unknown") return "Asking whether a notebook is running …";
     if (this.running) return "The model is still writing. Stop it first.";
     if (this.pending) return "Waiting for the model to begin.";
@@ -214,6 +220,11 @@ export class Store extends TraceData {
 
   stop(): void {
     this.stopping = true;
+    this.late = false;
+    this.after(LATE_MS, () => {
+      this.late ||= this.stopping;
+      this.emit("data");
+    });
     this.tell({ type: "stop" });
     this.emit("kernel");
   }
@@ -237,20 +248,30 @@ export class Store extends TraceData {
     this.emit("kernel");
   }
 
-  private hello(): void {
-    this.asked++;
-    const mine = this.asked;
+  /** Ask whether a kernel is there, and for all rows. A kernel that is busy answers later, one that starts later too: ask on. */
+  private hello(wait = NO_ANSWER_MS): void {
     if (!this.tell({ type: "hello" })) return;
+    this.after(wait, () => {
+      if (this.kernel === "present") return;
+      this.kernel = "absent";
+      this.emit("kernel");
+      this.hello(Math.min(2 * wait, PATIENCE_MS));
+    });
+  }
+
+  /** Rows are missing, so everything is asked for, at most once a second. */
+  private askAgain(): void {
+    if (this.asking) return;
+    this.asking = true;
+    this.tell({ type: "hello" });
     this.after(NO_ANSWER_MS, () => {
-      if (this.kernel === "unknown" && mine === this.asked) {
-        this.kernel = "absent";
-        this.emit("kernel");
-      }
+      this.asking = false;
     });
   }
 
   private tell(message: object): boolean {
     if (this.attempt(() => this.model.send(message))) return true;
+    this.alone = true;
     this.kernel = "absent";
     this.pending = null;
     this.stopping = false;
@@ -283,8 +304,8 @@ export class Store extends TraceData {
   // ---------------------------------------------------------------- hearing
 
   private hear(message: unknown, buffers: unknown[]): void {
-    const m = message as { type?: string; busy?: boolean; can?: Partial<Store["can"]>; why?: string };
-    if (m?.type === "chunk") this.take(bytesOf(buffers?.[0]));
+    const m = message as { type?: string; after?: number; busy?: boolean; can?: Partial<Store["can"]>; why?: string };
+    if (m?.type === "chunk") this.take(bytesOf(buffers?.[0]), m.after);
     else if (m?.type !== "state") return;
     this.kernel = "present";
     if (m.type === "state") {
@@ -295,21 +316,21 @@ export class Store extends TraceData {
     this.emit("kernel");
   }
 
-  /** Chunks are unpacked one after the other, in the order they came. */
-  private take(bytes: Uint8Array | null): void {
+  /** Chunks are unpacked one after the other, in the order they came. One of news only makes sense `after` another. */
+  private take(bytes: Uint8Array | null, after?: number): void {
     if (!bytes) return;
     this.queue = this.queue
       .then(() => decodeChunk(bytes))
-      .then((chunk) => this.merge(chunk))
+      .then((chunk) => this.merge(chunk, after))
       .catch((reason: unknown) => {
         this.error = reason instanceof Error ? reason.message : String(reason);
         this.emit("data");
       });
   }
 
-  private merge(chunk: Chunk): void {
-    if (!this.add(chunk)) {
-      if (this.asked < 3) this.hello();
+  private merge(chunk: Chunk, after = -1): void {
+    if (after > (this.header?.seq ?? -1) || !this.add(chunk)) {
+      this.askAgain();
       return;
     }
     this.error = null;

@@ -47,6 +47,34 @@ test("rows with a hole before them are refused and asked for again", async () =>
   expect(store.tokens.rows).toBe(0);
 });
 
+test("news that follows what was never heard is refused, and asked for once a second at most", async () => {
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  await vi.waitFor(() => expect(store.ready).toBe(true));
+  const runs = [runOf(0, { status: "running" })];
+  for (const seq of [3, 4]) {
+    const news = await chunkOf({ seq }, 0, 0, 2); // the run itself was in a chunk that got lost
+    model.fire("msg:custom", { type: "chunk", seq, after: seq - 1 }, [new DataView(news.buffer as ArrayBuffer)]);
+  }
+  await vi.waitFor(() => expect(model.sent.map((m) => m.type)).toEqual(["hello", "hello"]));
+  expect(store.tokens.rows).toBe(0);
+  model.chunk(await chunkOf({ runs, seq: 5 }, 0, 0, 3));
+  await untilRows(store, 3);
+  expect(told(store)).toEqual([0, 1, 2]);
+});
+
+test("a silent kernel is asked again, and is there once it answers", () => {
+  vi.useFakeTimers();
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  vi.advanceTimersByTime(3001);
+  expect([store.kernel, model.sent.length]).toEqual(["absent", 3]);
+  model.fire("msg:custom", { type: "state", busy: false, can: { branch: true, stop: true } }, []);
+  vi.advanceTimersByTime(100_000);
+  expect([store.kernel, model.sent.length]).toEqual(["present", 3]);
+  vi.useRealTimers();
+});
+
 test("runs that branch from each other in a circle are refused", async () => {
   const model = new FakeModel();
   const store = createStore(model.asModel());

@@ -1,0 +1,59 @@
+"""The live path in JupyterLab, over and over: a cell asks and waits at once, and its picture is whole all the same;
+Stop is heard while a cell waits; the still picture is that of the end, and the live one is not drawn again for it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import PATIENCE_MS
+from tests.browser.labpage import LabPage
+from tests.browser.test_widgets_lab import ASK, notebook, root
+
+expect.set_options(timeout=PATIENCE_MS)
+
+ROUNDS = 6
+TOKENS = 30
+DISPLAY = "from IPython.display import display\n"
+RESTART = """async () => {
+    const {commands, shell} = window.jupyterapp;
+    await shell.currentWidget.sessionContext.restartKernel();
+    await commands.execute('notebook:clear-all-cell-outputs');
+}"""
+WHOLE = """count => {
+    const told = [...document.querySelectorAll('.gl')].map(e => e.querySelectorAll('.gl-run .gl-tk').length);
+    return told.length === 2 && told.every(n => n === count);
+}"""
+
+
+@pytest.mark.slow
+def test_a_picture_is_whole_however_late_the_page_listens(labpage: LabPage, tiny_folder: Path) -> None:
+    """The first picture of a kernel brings the code along, so the page is late; every round has a kernel of its own."""
+    ask = ASK.format(tokens=TOKENS, options="do_sample=True, min_length=200")
+    same_cell = f"{DISPLAY}{ask.replace(chr(10) + 'trace', '')}\ndisplay(trace)\ntrace.wait();"
+    notebook(labpage, tiny_folder, same_cell, ask, "trace.wait();", pause=0.02)
+    for _ in range(ROUNDS):
+        labpage.run_all()
+        labpage.page.wait_for_function(WHOLE, arg=TOKENS)
+        for number in range(2):
+            expect(root(labpage).nth(number)).to_have_attribute("data-status", "done")
+            expect(root(labpage).nth(number)).to_have_attribute("data-kernel", "present")
+        labpage.page.evaluate(RESTART)
+
+
+def test_stop_is_heard_while_a_cell_waits(labpage: LabPage, tiny_folder: Path) -> None:
+    later = "later = [len(trace.tokens())]"
+    notebook(labpage, tiny_folder, ASK.format(tokens=200, options=""), "trace.wait();", later, pause=0.05)
+    labpage.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    expect(root(labpage)).to_have_attribute("data-status", "running")
+    labpage.page.wait_for_function("() => Number(document.querySelector('.gl').dataset.tokens) >= 3")
+    began = time.monotonic()
+    labpage.output("button[data-action='stop']").first.click()
+    expect(root(labpage)).to_have_attribute("data-status", "stopped")
+    print(f"stopped after {time.monotonic() - began:.2f} s")
+    labpage.eventually("trace.running", False)
+    labpage.eventually("3 <= later[0] < 200", True)  # the cells behind it went on by themselves
