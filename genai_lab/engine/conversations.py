@@ -99,11 +99,11 @@ class Conversations:
             state = self.state(number)
             if state.status is not Status.IDLE:
                 raise StateError(f"request {number}: a turn is under way; cancel_turn first")
-            if not 1 <= turn_id <= len(state.starts):
-                raise ArgumentError(f"turn_id is {turn_id}; request {number} has turns 1 to {len(state.starts)}")
-            length = state.starts[turn_id - 1]
-            state.rewind(length, turn_id - 1)
-            self._memory.rewind(state, length, self.step)
+            if turn_id not in state.starts:
+                known = ", ".join(map(str, state.starts)) or "none"
+                raise ArgumentError(f"turn_id is {turn_id}; the turns of request {number} are {known}")
+            state.rewind(turn_id)
+            self._memory.rewind(state, len(state.sequence), self.step)
 
     def set_drafts(self, number: int, tokens: ArrayLike, most: int) -> None:
         """See `Request.set_draft_tokens`. `most`: that one proposal may have."""

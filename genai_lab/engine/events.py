@@ -56,7 +56,7 @@ class EngineEvent:
     finish_reason: FinishReason = FinishReason.NONE
     error_code: EngineErrorCode = EngineErrorCode.NONE
     matched_stop_string_index: int | None = None
-    usage: TurnUsage = field(default_factory=TurnUsage)
+    usage: TurnUsage = field(default_factory=TurnUsage)  # of the whole turn, in its last event; zeros before
     stop_reason: str | None = None  # ours: what a stopping criterion said, with STOPPING_CRITERION
 
 

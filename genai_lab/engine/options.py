@@ -129,7 +129,14 @@ class TurnOptions(HookSetters):
         search = defaults.with_options(**{k: v for k, v in self._given.items() if k not in own})
         self._check_sampling(search)
         settings = TurnSettings(search, hooks=self.hooks)
-        return replace(settings, **{k: v for k, v in self._given.items() if k in own})
+        settings = replace(settings, **{k: v for k, v in self._given.items() if k in own})
+        least, most = settings.min_generated_tokens, settings.max_generated_tokens
+        if most and least > most:
+            raise ArgumentError(
+                f"min_generated_tokens is {least}; at most max_generated_tokens = {most} are allowed. Lower one, or "
+                "raise the other"
+            )
+        return settings
 
     def _check_sampling(self, search: SearchOptions) -> None:
         if search.do_sample or search.top_k == 1 or search.temperature == 0:

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags
+from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags, TurnUsage
 from genai_lab.engine.request import Request, RequestState
 from genai_lab.types import FinishReason
+
+NO_USAGE = TurnUsage()
 
 
 class Outbox:
@@ -32,7 +34,8 @@ class Outbox:
         if state.turn is None:
             return
         turn = state.turn
-        event = EngineEvent(flags, None, turn.turn_id, token, finish, error, stop, turn.usage, turn.stop_reason)
+        usage = turn.usage if flags & EngineEventFlags.TURN_FINISHED else NO_USAGE
+        event = EngineEvent(flags, None, turn.turn_id, token, finish, error, stop, usage, turn.stop_reason)
         if state.sink is not None:
             state.sink.receive(event, state.failure)
             return

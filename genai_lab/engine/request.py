@@ -81,7 +81,8 @@ class RequestState:
     computed: int = 0  # tokens whose keys and values are in its row
     row: int | None = None
     turn: Turn | None = None
-    starts: list[int] = field(default_factory=list)  # where each turn began
+    starts: dict[int, int] = field(default_factory=dict)  # by turn id, where it began; rewound turns are not among them
+    last_turn: int = 0  # the highest id given
     prompts: list[tuple[int, int]] = field(default_factory=list)  # [start, stop) that were read as prompts
     preemptions: int = 0
     recomputed: int = 0  # tokens computed a second time, after a preemption
@@ -106,7 +107,8 @@ class RequestState:
         stop = start + prompt.size
         self._marked[start:stop] = prompt
         self.prompts.append((start, stop))
-        self.starts.append(start)
+        self.last_turn += 1
+        self.starts[self.last_turn] = start
 
     def append(self, token: int) -> None:
         """Append a generated token."""
@@ -117,10 +119,11 @@ class RequestState:
         """The tokens [start, stop) were read together with proposed ones."""
         self._marked[start : min(stop, len(self.sequence))] |= VERIFIED_MARK
 
-    def rewind(self, length: int, turns: int) -> None:
-        """Keep the first `length` tokens and `turns` turns."""
+    def rewind(self, turn_id: int) -> None:
+        """Forget that turn and all after it. Their ids are not given again."""
+        length = self.starts[turn_id]
         self.sequence.rewind(length)
-        self.starts = self.starts[:turns]
+        self.starts = {turn: start for turn, start in self.starts.items() if turn < turn_id}
         self.prompts = [(a, b) for a, b in self.prompts if a < length]
         self.high_water = min(self.high_water, length)
 
@@ -135,7 +138,7 @@ class RequestState:
         for token in tokens[position:].tolist():
             self.append(token)
         self._marked[: len(self.sequence)] = other.marked_tokens()
-        self.starts, self.prompts = list(other.starts), list(other.prompts)
+        self.starts, self.last_turn, self.prompts = dict(other.starts), other.last_turn, list(other.prompts)
 
     def next_run(self, computed: int) -> tuple[bool, int]:
         """With `computed` tokens in its row: whether its next run is a decode, and how many tokens it may read. What
@@ -197,7 +200,7 @@ class Request(OldRequestCalls):
         return request
 
     def begin_turn(self, tokens: ArrayLike, turn_options: TurnOptions | None = None) -> int:
-        """Ask something; returns the turn's id. The engine answers by events.
+        """Ask something; returns the turn's id, one more than the last one's. The engine answers by events.
 
         Args:
             tokens: [n] token ids, n >= 1.

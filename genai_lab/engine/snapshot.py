@@ -90,7 +90,7 @@ def take_snapshot(engine: Engine) -> EngineSnapshot:
 def _request(state: RequestState) -> RequestSnapshot:
     turn, times = state.turn, state.times
     # after a rewind the last turn says nothing about the sequence
-    current = turn is not None and turn.turn_id == len(state.starts)
+    current = turn is not None and turn.turn_id in state.starts
     length = len(state.sequence)
     return RequestSnapshot(
         request=state.request,
@@ -98,7 +98,7 @@ def _request(state: RequestState) -> RequestSnapshot:
         row=state.row,
         computed=state.computed,
         tokens=state.sequence.tokens.tobytes(),
-        turn_id=len(state.starts) if current else 0,
+        turn_id=turn.turn_id if turn is not None and current else 0,
         known=turn.start + turn.prompt_tokens + turn.generated if turn is not None and current else length,
         finish=turn.finish if turn is not None and current else None,
         preemptions=state.preemptions,

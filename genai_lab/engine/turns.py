@@ -45,7 +45,7 @@ class Turns:
         state.stream = random
         self.counts.begun += 1
         stream = self._model.tokenizer.create_stream() if settings.stop_strings else None
-        state.turn = Turn(len(state.starts), settings, start, int(prompt.size), chooser, stream=stream)
+        state.turn = Turn(state.last_turn, settings, start, int(prompt.size), chooser, stream=stream)
         state.arrival_step, state.preemptions = step, 0
         state.times = Times(arrived=perf_counter_ns())
         state.status = Status.RUNNING if state.row is not None else Status.WAITING

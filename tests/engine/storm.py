@@ -92,7 +92,7 @@ class Storm:
         number = self.random.choice(list(self.handles))
         asked, kind = self.asked[number], self.random.randrange(3)
         if kind == 0:
-            self.handles[number].cancel_turn(1)
+            self.handles[number].cancel_turn(asked.turns)
             return
         asked.gone = True
         handle = self.handles.pop(number)
@@ -159,4 +159,4 @@ def ask(request: Request, asked: Asked) -> None:
         getattr(turn, f"set_{name}")(value)
     if asked.seed is not None:
         turn.set_seed(asked.seed)
-    assert request.begin_turn(asked.prompt, turn) == 1
+    assert request.begin_turn(asked.prompt, turn) == asked.turns

@@ -236,7 +236,7 @@ def test_bad_calls_are_told_what_to_do(model: genai_lab.Model) -> None:
     with pytest.raises(StateError, match="under way"):
         request.begin_turn(prompts(5)[0])
     drain(engine)
-    with pytest.raises(ArgumentError, match="turns 1 to 1"):
+    with pytest.raises(ArgumentError, match="turn_id is 2; the turns of request 0 are 1"):
         request.rewind_to_start_of_turn(2)
     for name, value in (("max_batch_size", -1), ("block_size", -1), ("chunk_size", 2), ("max_scheduled_tokens", 2)):
         with pytest.raises(ArgumentError, match=f"{name} is {value}"):

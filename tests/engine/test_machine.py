@@ -105,7 +105,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.handles)))
-        under_way = self.handles[number].cancel_turn(1)
+        under_way = self.handles[number].cancel_turn(self.asked[number].turns)
         assert not (under_way and self.asked[number].finish)
 
     @precondition(lambda self: self.handles)
@@ -120,16 +120,30 @@ class EngineMachine(RuleBasedStateMachine):
         del handle
         assert number not in self.engine._states
 
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data(), seed=st.integers(0, 2))
+    def fork(self, data: st.DataObject, seed: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.handles)))
+        asked, state = self.asked[number], self.engine._states[number]
+        assert state.turn is not None
+        if asked.seed is not None and state.turn.generated:
+            return  # it draws on from another stream: nobody else gets that answer
+        twin = self.handles[number].fork(seed=seed)
+        one = Asked(asked.prompt, asked.count, None if asked.seed is None else seed)
+        one.tokens, one.turns = twin.tokens()[asked.prompt.size :].tolist(), asked.turns
+        one.finish = state.turn.finish
+        self.asked[twin.number], self.handles[twin.number] = one, twin
+
     @precondition(lambda self: any(asked.finish for n, asked in self.asked.items() if n in self.handles))
     @rule(data=st.data())
     def ask_again(self, data: st.DataObject) -> None:
         over = [n for n in self.handles if self.asked[n].finish is not None]
         number = data.draw(st.sampled_from(sorted(over)))
         asked, handle = self.asked[number], self.handles[number]
-        handle.rewind_to_start_of_turn(1)
+        handle.rewind_to_start_of_turn(asked.turns)
         assert handle.tokens().size == 0
         asked.tokens.clear()
-        asked.finish = None
+        asked.finish, asked.turns = None, asked.turns + 1
         ask(handle, asked)
 
     @invariant()
