@@ -3,6 +3,9 @@
     genai_lab.widgets.TokenRibbon(trace)         what was said, and what else could have been
     genai_lab.widgets.SamplingPipeline(trace)    how a token was picked
     genai_lab.widgets.StageTimeline(trace)       where the time went
+    genai_lab.widgets.EngineRun(trace)           an engine's run: all of the following, and a request's answer
+    genai_lab.widgets.BatchingTimeline(trace)    who is served in which step, and why not
+    genai_lab.widgets.BlockMap(trace)            where the memory of each answer lives
 
 All pictures of one trace share one `TraceModel`: pick a token in one, and it is picked in all.
 """
@@ -14,7 +17,10 @@ from genai_lab.widgets.models import Abilities, Driver, ReadOnly, Runtime, Trace
 
 __all__ = [
     "Abilities",
+    "BatchingTimeline",
+    "BlockMap",
     "Driver",
+    "EngineRun",
     "Runtime",
     "SamplingPipeline",
     "StageTimeline",
@@ -54,3 +60,18 @@ def SamplingPipeline(trace: analysis.Trace) -> View:
 def StageTimeline(trace: analysis.Trace) -> View:
     """Every measured stage on a line of time, and the time to first token and per token."""
     return View(trace_model(trace), "timeline")
+
+
+def EngineRun(trace: analysis.Trace) -> View:
+    """An engine's run under one playhead: who is served when, where memory lies, and the chosen request's answer."""
+    return View(trace_model(trace), "engine")
+
+
+def BatchingTimeline(trace: analysis.Trace) -> View:
+    """Requests over an engine's steps: waits, prompt chunks, tokens, lost places; the budget beneath; why, in words."""
+    return View(trace_model(trace), "batching")
+
+
+def BlockMap(trace: analysis.Trace) -> View:
+    """An engine's block pool after a step, by owner, and the chosen request's own order of blocks."""
+    return View(trace_model(trace), "blocks")

@@ -22,11 +22,11 @@ import traitlets
 from genai_lab import analysis
 from genai_lab.errors import ArgumentError
 from genai_lab.widgets.codec import ChunkEncoder
-from genai_lab.widgets.still import still_picture
+from genai_lab.widgets.engine_still import picture
 
 STATIC = Path(__file__).parent / "static"
 WHOLE_EVERY = 1.0  # seconds between two whole chunks for a page that has not yet said that it listens
-KINDS = ("all", "ribbon", "pipeline", "timeline")
+KINDS = ("all", "ribbon", "pipeline", "timeline", "engine", "batching", "blocks")
 NO_DRIVER = "This recording was loaded or its generator is gone, and no model was given: trace.show(model=model)."
 
 # anywidget gives a host to `render` only, so the first view makes the trace's store and all views share it
@@ -191,7 +191,7 @@ class TraceModel(anywidget.AnyWidget):
     def still(self, kind: str) -> str:
         """The still picture of what is known now."""
         with self._driver.lock:
-            return still_picture(self._trace.recording, kind)
+            return picture(self._trace.recording, kind)
 
     def _state(self) -> object:
         recorder = self._trace.recorder
@@ -206,7 +206,7 @@ class View(anywidget.AnyWidget):
 
     Args:
         model: the trace's model.
-        kind: "all", "ribbon", "pipeline" or "timeline".
+        kind: "all", "ribbon", "pipeline", "timeline"; of an engine's run also "engine", "batching", "blocks".
 
     Raises:
         ArgumentError: no such kind.

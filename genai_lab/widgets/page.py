@@ -13,8 +13,8 @@ from typing import Any
 
 from genai_lab.tracing import Recording
 from genai_lab.widgets.codec import encode_recording
+from genai_lab.widgets.engine_still import picture
 from genai_lab.widgets.models import STATIC, bundle
-from genai_lab.widgets.still import still_picture
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -34,7 +34,7 @@ def offline_page(recording: Recording, kinds: Sequence[str] = ("all",), title: s
     views = [{"id": f"view-{n}", "kind": "view", "state": view_state(kind)} for n, kind in enumerate(kinds)]
     entries = [runtime_entry(), trace_entry(recording), *views]
     slots = "".join(
-        f'<div class="genai-lab-slot" data-widget="view-{n}">{still_picture(recording, kind)}</div>'
+        f'<div class="genai-lab-slot" data-widget="view-{n}">{picture(recording, kind)}</div>'
         for n, kind in enumerate(kinds)
     )
     host = (STATIC / "standalone.js").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def runtime_entry() -> dict[str, Any]:
 
 def trace_entry(recording: Recording) -> dict[str, Any]:
     data = base64.b64encode(encode_recording(recording)).decode("ascii")
-    state = {"selected": {"run": 0, "token": -1}}
+    state = {"selected": {"run": 0, "token": -1}, "at": {"step": -1, "request": -1, "block": None}}
     return {"id": "trace", "kind": "trace", "state": state, "buffers": [{"path": ["chunk"], "data": data}]}
 
 

@@ -117,10 +117,11 @@ class Trace(analysis.Trace):
     # ---- shown --------------------------------------------------------------------------------------------------
 
     def show(self, kind: str = "all", model: Model | None = None) -> View:
-        """A widget: "all", "ribbon", "pipeline" or "timeline". Views of one trace are linked.
+        """A widget. Views of one trace are linked.
 
         Args:
-            kind: which picture.
+            kind: "all", "ribbon", "pipeline" or "timeline"; of an engine's run also "engine" (which "all" of such a
+                trace is), "batching" or "blocks".
             model: continues the runs of a trace that was loaded, or whose generator is gone.
 
         Raises:
