@@ -166,18 +166,19 @@ export function layOut(lanes: Lanes, f: Frame, numberOf: (i: number) => { step: 
     for (const list of [stretches, hits, ends])
       for (const box of boxesOf(f, lane, list)) (SIGNS[box.kind] ? signs : boxes).push(box);
   });
+  let key = "";
+  let last: Piece[] = [];
   for (const { i, x, w } of columnsOf(lanes, f)) {
     const parts = lanes.parts[i];
-    pieces.push(...stack(parts, f.work, x, w));
-    if (f.answers)
-      pieces.push(
-        ...stack(
-          parts.filter((p) => p.answer),
-          f.answers,
-          x,
-          w,
-        ),
-      );
+    const now = String(parts.map((p) => [p.lane, p.tokens]));
+    if (now === key && f.step <= 4) for (const piece of last) piece.w = x + w - piece.x;
+    else {
+      last = stack(parts, f.work, x, w);
+      const answers = parts.filter((p) => p.answer);
+      if (f.answers) last.push(...stack(answers, f.answers, x, w));
+      pieces.push(...last);
+    }
+    key = now;
     const y = Math.round(f.work.y + f.work.h * (1 - numberOf(i).budget / f.work.most)) + 0.5;
     budget.push([x, y], [x + w, y]);
   }

@@ -137,7 +137,7 @@ test("zoomed out, steps of one pixel are merged: 64 requests over 2000 steps nee
   const plain = l.boxes.filter((b) => !b.single || b.w === 1);
   expect(plain.length).toBeLessThan(26 * 900);
   expect(l.boxes.every((b) => b.w >= 1)).toBe(true);
-  expect(l.pieces.length).toBeLessThan(2 * 44 * 900);
+  expect(l.pieces.length).toBeLessThan(8 * 900); // columns that are alike are one
 });
 
 test("zoomed out, what is wider than a pixel keeps its own mark and its width", () => {
@@ -174,6 +174,17 @@ test("a column of several steps shows the fullest of them, as tall as its tokens
   const top = Math.min(...l.pieces.filter((p) => p.y >= l.work.y && p.y < l.work.y + l.work.h).map((p) => p.y));
   const fullest = Math.max(...lanes.parts.map(sumOf));
   expect(l.work.y + l.work.h - top).toBeCloseTo((fullest / lanes.budget) * l.work.h, 6);
+});
+
+test("pieces cover the same tokens, whether columns that are alike are joined or not", () => {
+  const engine = engineOf([{ prompt: 40, answer: 300 }]);
+  const area = (l: Layout) => l.pieces.reduce((sum, p) => sum + (p.w / l.step) * p.h, 0);
+  const joined = layoutOf(engine, 918)[0];
+  const [lanes, view] = [lanesOf(engine), { from: 0, to: engine.steps }];
+  const apart = layOut(lanes, frameOf(9000, lanes, view, 0), (i) => engine.stepAt(i));
+  expect(joined.pieces.length).toBeLessThan(12);
+  expect(apart.pieces.length).toBeGreaterThan(500);
+  expect(area(joined) / area(apart)).toBeCloseTo(1, 1);
 });
 
 test("answers have a scale of their own from zero, when the budget dwarfs them", () => {
