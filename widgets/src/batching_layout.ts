@@ -163,7 +163,7 @@ export function layOut(lanes: Lanes, f: Frame, numberOf: (i: number) => { step: 
   lanes.list.forEach(({ stretches, hits, ends }, lane) => {
     const y = yOf(f, lane);
     if (y <= TOP - f.row || y >= TOP + f.seen) return;
-    for (const list of [stretches, hits, ends])
+    for (const list of [hits, ends, stretches])
       for (const box of boxesOf(f, lane, list)) (SIGNS[box.kind] ? signs : boxes).push(box);
   });
   let key = "";
