@@ -63,21 +63,21 @@ def whole_file(path: Path, argument: str = "path") -> Iterator[Path]:
     Raises:
         OutputError: `path` is a folder, or cannot be written; says why and what to do.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise OutputError(
             f"{argument} {str(path)!r} is a folder; the path of a file is needed. Give a file name inside it."
         )
     place = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
-    if place.exists() and not place.is_file():  # a device or a pipe takes what is written and cannot be replaced
-        partial = place
+    if os.path.exists(place) and not os.path.isfile(place):
+        partial = place  # a device or a pipe takes what is written, and must not be replaced
     else:
         partial = place.with_name(f".genai_lab.{secrets.token_hex(6)}.part")
     try:
-        if place.is_file() and not os.access(place, os.W_OK):
+        if os.path.isfile(place) and not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         yield partial
         if partial != place:
-            if place.is_file():
+            if os.path.isfile(place):
                 shutil.copymode(place, partial)
             os.replace(partial, place)
     except OSError as error:

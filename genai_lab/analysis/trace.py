@@ -14,7 +14,7 @@ from genai_lab.analysis.candidates import candidate_frame
 from genai_lab.analysis.engine_frames import EngineState, block_frame, state_at, step_frame, turn_frame, why
 from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
 from genai_lab.analysis.plots import Plots
-from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, wrong_kind
 from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
 from genai_lab.tracing.texts import answer_text
@@ -87,11 +87,11 @@ class Trace:
 
     def blocks(self, step: int) -> pd.DataFrame:
         """One row per block that a request's table held after a step; see `analysis.engine_frames.block_frame`."""
-        return block_frame(self.recording, step)
+        return block_frame(self.recording, whole("step", step))
 
     def state_at(self, step: int) -> EngineState:
         """The engine right after a step: who held which row and which blocks."""
-        return state_at(self.recording, step)
+        return state_at(self.recording, whole("step", step))
 
     def why(self, request: int, step: int) -> str:
         """What an engine decided about a request in a step, in words with the numbers that were compared.
@@ -99,7 +99,7 @@ class Trace:
         Raises:
             ArgumentError: the step was not recorded.
         """
-        return why(self.recording, request, step)
+        return why(self.recording, whole("request", request), whole("step", step))
 
     def candidates(self, index: int, run: int = 0) -> pd.DataFrame:
         """What else could have been token `index` of the answer of `run`, before and after each processor and filter.
@@ -171,11 +171,12 @@ class Trace:
 
 def whole(name: str, value: object) -> int:
     """A plain int, also of a numpy integer (a frame's cell)."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(
-            f"{name} is {value!r:.60} ({type(value).__name__}); an integer is allowed, such as a frame's cell"
-        )
-    return operator.index(value)
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]  # what is none raises
+    except TypeError:  # a numpy array has the method and refuses
+        pass
+    raise wrong_kind(name, value, "an integer, such as a frame's cell")
 
 
 def runs_in_words(count: int) -> str:

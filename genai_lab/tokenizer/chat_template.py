@@ -174,9 +174,9 @@ def as_messages(messages: object) -> list[dict[str, Any]]:
                 f"messages[{position}] is {message!r:.60}; a dict with a string 'role', and usually 'content', is "
                 f"allowed."
             )
-        content = message.get("content")
-        if isinstance(content, str):
-            checked_text(content, f"messages[{position}]['content']")
+        for key in ("role", "content"):
+            if isinstance(message.get(key), str):
+                checked_text(message[key], f"messages[{position}][{key!r}]")
         checked.append(dict(message))
     return checked
 

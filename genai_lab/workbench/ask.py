@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from genai_lab.analysis.trace import whole
 from genai_lab.config import SearchOptions
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.generation import GeneratorParams
@@ -84,8 +85,7 @@ def _check(model: Model, prompt: Prompt, max_new_tokens: int, chat: bool, on_tex
         raise ArgumentTypeError(
             f"ask: on_text is {_shown(on_text)}; a function of one string is allowed, such as print"
         )
-    if isinstance(max_new_tokens, bool) or not hasattr(max_new_tokens, "__index__"):
-        raise ArgumentTypeError(f"ask: max_new_tokens is {_shown(max_new_tokens)}; an int of at least 1 is allowed")
+    whole("ask: max_new_tokens", max_new_tokens)
     if max_new_tokens < 1:
         raise ArgumentError(f"ask: max_new_tokens is {max_new_tokens!r}; an int of at least 1 is allowed")
     _check_prompt(prompt, chat)

@@ -212,7 +212,7 @@ def test_an_interrupted_wait_stops_the_writing(tiny: og.Model, monkeypatch: pyte
         ({"prompt": 5, "chat": False}, ArgumentTypeError, "a string is allowed"),
         ({"prompt": "xyz" * 100}, CapacityError, "no room"),
         ({"max_new_tokens": 0}, ArgumentError, "at least 1"),
-        ({"max_new_tokens": True}, ArgumentTypeError, "at least 1"),
+        ({"max_new_tokens": True}, ArgumentTypeError, "max_new_tokens is True"),
         ({"temperatur": 1.0}, ArgumentError, "temperature"),
         ({"temperature": -1.0}, ArgumentError, "temperature"),
         ({"prompt": 5}, ArgumentTypeError, "messages"),
