@@ -24,6 +24,7 @@ MAX_BLOCKS = 240
 MAX_ASKED = 60
 STEPS_PIXELS = 480
 BLOCKS_IN_ROW = 24
+CROSS_PIXELS = 10
 HEIGHTS = {"prefill": 14, "decode": 6, "wait": 2, "preempt": 14, "reject": 14}
 CELL = "border:1px solid #80808080;padding:0 3px;font-size:10px;text-align:center"
 
@@ -80,7 +81,8 @@ def line(recording: Recording, request: int) -> str:
     bars, scale, at = [], STEPS_PIXELS / len(steps), 0.0
     for start, stop, verdict in stretches(places, verdicts):
         left, width = start * scale - at, max(1.0, (stop - start) * scale)
-        at = start * scale + width
+        width = CROSS_PIXELS if verdict == "preempt" else width
+        at += max(0.0, left) + width
         bars.append(bar(verdict, max(0.0, left), width, HUES[request % len(HUES)]))
     asked = asked_by(recording, request)
     name = f'<td style="{CELL};background:{HUES[request % len(HUES)]}80"><b>{letters(request)}</b></td>'
@@ -106,7 +108,8 @@ def stretches(places: Sequence[int], verdicts: Sequence[str]) -> list[tuple[int,
 def bar(verdict: str, left: float, width: float, hue: str) -> str:
     """One stretch: its height says what was done, its hue for whom."""
     if verdict == "preempt":
-        return f'<b style="margin-left:{left:.0f}px;font-size:11px;line-height:14px">✕</b>'
+        style = f"display:inline-block;margin-left:{left:.1f}px;width:{width}px;font-size:11px;line-height:14px"
+        return f'<b style="{style};text-align:center">✕</b>'
     height, colour = HEIGHTS.get(verdict, 6), "#80808080" if verdict == "wait" else hue
     style = f"display:inline-block;vertical-align:middle;margin-left:{left:.1f}px;width:{width:.1f}px"
     return f'<span style="{style};height:{height}px;background:{colour}"></span>'

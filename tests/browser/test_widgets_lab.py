@@ -109,7 +109,7 @@ def test_pictures_in_several_cells_are_linked_and_live_on_in_the_notebook(labpag
     assert labpage.theme("light").shot("light").read_bytes() != dark
 
     labpage.save()
-    assert (labpage.server.root / labpage.notebook).stat().st_size < 200_000
+    assert (labpage.server.root / labpage.notebook).stat().st_size < 240_000
     labpage.reopen(trusted=True)  # another day, no kernel has run this
     for kind in kinds:
         expect(root(labpage, kind)).to_have_attribute("data-tokens", "40")
