@@ -2,6 +2,10 @@
 
 import sys
 
-from genai_lab.builder.cli import main
+try:
+    from genai_lab.builder.cli import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:  # while modules were still being imported
+    code = 130
+sys.exit(code)

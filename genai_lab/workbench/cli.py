@@ -15,12 +15,8 @@ from typing import Any
 
 from genai_lab._version import __version__
 from genai_lab.builder.cli import in_flags
-from genai_lab.builder.options import Precision
-from genai_lab.config import SearchOptions
-from genai_lab.config.search import allowed_values
 from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError
 from genai_lab.paths import cannot_write
-from genai_lab.workbench.default_model import MODELS
 
 DONE, CANNOT, WRONG, INTERRUPTED = 0, 1, 2, 130
 FLAGS = {"name_or_path": "--model", "path": "--out", "prompt": "PROMPT", "max_new_tokens": "--max-new-tokens"}
@@ -43,9 +39,9 @@ EXAMPLES = """examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. The entry point of the `genai-lab` program."""
-    args = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = args.command
     try:
+        args = _parser().parse_args(arguments)
+        command: Callable[[argparse.Namespace], int] = args.command
         return command(args)
     except GenaiLabError as error:
         print(f"genai-lab: error: {in_flags(str(error), FLAGS)}", file=sys.stderr)
@@ -92,6 +88,9 @@ def print_model_folder(args: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from genai_lab.builder.options import Precision
+    from genai_lab.workbench.default_model import MODELS
+
     parser = argparse.ArgumentParser(
         prog="genai-lab",
         description="Run a language model and look inside.",
@@ -139,6 +138,8 @@ def _option(name: str, kind: type[int] | type[float]) -> Callable[[str], int | f
     """A reader of one search option's flag, by the option's own rule."""
 
     def read(text: str) -> int | float:
+        from genai_lab.config.search import SearchOptions, allowed_values
+
         try:
             value = kind(text)
             SearchOptions(context_length=1).with_options(**{name: value})

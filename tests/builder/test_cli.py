@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,29 @@ def test_the_folder_one_is_in_is_not_replaced(
     monkeypatch.chdir(tmp_path / "here")
     assert main(["-i", checkpoint, "-o", place, "-p", "int4"]) == 2
     assert f"error: -o {place!r} is the folder you are in" in capsys.readouterr().err
+
+
+SLOW = """
+import sys, types
+slow = types.ModuleType("genai_lab.builder.build")
+def build_model(*_):
+    print("building", flush=True)
+    sys.stdin.read()
+slow.build_model = build_model
+sys.modules["genai_lab.builder.build"] = slow
+sys.argv = ["builder", "-i", "x.gguf", "-o", "out", "-p", "int4"]
+import genai_lab.builder.__main__
+"""
+
+
+def test_ctrl_c_in_a_terminal_ends_without_a_traceback() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SLOW], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "building\n"
+        process.send_signal(signal.SIGINT)
+        _, wrong = process.communicate()
+    assert (process.returncode, wrong) == (130, "\ninterrupted: nothing was written\n")
 
 
 def test_an_interrupt_leaves_nothing(
