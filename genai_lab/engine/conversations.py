@@ -9,6 +9,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from genai_lab.decoding import Sequence
@@ -30,6 +31,13 @@ from genai_lab.types import FinishReason
 
 if TYPE_CHECKING:
     from genai_lab.engine.engine import Engine
+
+
+def one_dimensional(tokens: ArrayLike) -> ArrayLike:
+    """`tokens` itself, if it is one sequence of ids."""
+    if np.ndim(tokens) != 1:
+        raise ArgumentError(f"tokens has {np.ndim(tokens)} dimensions; a request asks one sequence of token ids, [n]")
+    return tokens
 
 
 class Conversations:
@@ -73,7 +81,7 @@ class Conversations:
         with self.lock:
             state = self.state(number)
             self._check_silent(state)
-            prompt = token_array(tokens, self._model.vocab_size)
+            prompt = token_array(one_dimensional(tokens), self._model.vocab_size)
             settings = (options or TurnOptions()).settings(self._model.config.search_options())
             length, limit = len(state.sequence), state.sequence.max_length
             if length + prompt.size >= limit:
@@ -119,7 +127,7 @@ class Conversations:
                     "this engine cannot verify proposed tokens: it runs rows one at a time (exact=True), or the graph "
                     "gives logits of the last position only; build the model with prune_lm_head=False"
                 )
-            drafts = token_array(tokens, self._model.vocab_size)
+            drafts = token_array(one_dimensional(tokens), self._model.vocab_size)
             if drafts.size > most:
                 raise ArgumentError(f"{drafts.size} tokens were proposed; at most {most} are allowed in one proposal")
             room = state.sequence.max_length - len(state.sequence) - 1

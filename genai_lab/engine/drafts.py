@@ -22,7 +22,7 @@ class DraftCounts:
 
     def count(self, work: Work) -> None:
         """A run that read proposed tokens."""
-        proposed, accepted = int(work.drafts.size), len(work.more)
+        proposed, accepted = work.decision.num_tokens - 1, len(work.more)
         self.rounds += 1
         self.proposed += proposed
         self.accepted += accepted
