@@ -10,11 +10,13 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 CHECK_ARGS ?=
 BENCH_ARGS ?=
-NOTEBOOK := notebooks/00_start.ipynb
+NOTEBOOK ?= my_notebooks/00_start.ipynb
 
 # Jupyter refuses to run as root unless told; its news and update questions would be the first thing that a newcomer sees
 ROOT_ARG := $(if $(filter 0,$(shell id -u)),--allow-root)
 QUIET_LAB := --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
+# defaults of our own, such as keeping pictures in saved notebooks; what a person sets in JupyterLab stays and wins
+LAB_SETTINGS := --LabApp.app_settings_dir=$(CURDIR)/tools/lab_settings
 
 .DEFAULT_GOAL := help
 .PHONY: help env-lab env-dev model lab demo chromium test test-fast check bench bundle pictures notebooks format binder clean clean-all
@@ -31,8 +33,9 @@ env-dev:
 model: env-lab ## fetch and convert the default model, once
 	@$(PY) -m genai_lab.workbench.default_model
 
-lab: model ## open JupyterLab on the first notebook (LAB_ARGS=--no-browser)
-	JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(ROOT_ARG) $(QUIET_LAB) $(LAB_ARGS)
+lab: model ## open JupyterLab on your copy of the first notebook, my_notebooks/ (LAB_ARGS=--no-browser)
+	@$(PY) -m tools.my_notebooks
+	JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(ROOT_ARG) $(QUIET_LAB) $(LAB_SETTINGS) $(LAB_ARGS)
 
 demo: model ## answer PROMPT in the terminal and write trace.html
 	@$(PY) -m genai_lab.workbench.cli demo -- "$$PROMPT"

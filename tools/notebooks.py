@@ -2,7 +2,7 @@
 
 `python -m tools.notebooks build` writes every .ipynb from its .py; `collect` writes every .py from its .ipynb, after
 editing in JupyterLab; `check` complains when the two differ. A built notebook has no outputs, and cell ids that depend
-on the cell's place only, so building twice gives the same bytes.
+on the cell's place only, so building twice gives the same bytes. `make lab` opens copies (tools.my_notebooks).
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from genai_lab import analysis
 from genai_lab.errors import ArgumentError
 from genai_lab.widgets.codec import ChunkEncoder
 from genai_lab.widgets.engine_still import picture
+from genai_lab.widgets.shown import Stills, in_notebook, publish
 
 STATIC = Path(__file__).parent / "static"
 WHOLE_EVERY = 1.0  # seconds between two whole chunks for a page that has not yet said that it listens
@@ -121,6 +122,7 @@ class TraceModel(anywidget.AnyWidget):
             self._encoder = ChunkEncoder(recording.dropped["tokens"])
             self._base = dict(recording.dropped)
             self._settled = self._state()
+            self._stills = Stills()
             self._greeted = False  # what is told before a page listens is lost on it
             self._next_whole = 0.0
             chunk = self._encoder.everything(recording, self._driver.running)
@@ -182,11 +184,16 @@ class TraceModel(anywidget.AnyWidget):
         with self._driver.lock:
             self._settled = self._state()
             self.chunk = self._encoder.everything(self._trace.recording, self._driver.running)
+        self._stills.refresh(self.still, repr(self._trace))
 
     def refresh(self) -> None:
         """Settle again if something was recorded since; while a driver writes, it tells by itself."""
         if not self._driver.running and self._settled != self._state():
             self.settle()
+
+    def show_still(self, kind: str) -> None:
+        """Put a still picture into the output of the cell that runs; it changes whenever the model settles."""
+        self._stills.show(kind, self.still(kind), repr(self._trace))
 
     def still(self, kind: str) -> str:
         """The still picture of what is known now."""
@@ -221,6 +228,7 @@ class View(anywidget.AnyWidget):
         if kind not in KINDS:
             raise ArgumentError(f"kind={kind!r}: there is no such view; allowed are {', '.join(KINDS)}")
         self._still: Callable[[], str] = lambda: model.still(kind)
+        self._show_still: Callable[[], None] = lambda: model.show_still(kind)
         super().__init__(rt=Runtime.shared(), trace=model, kind=kind, layout=model.layout)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -228,6 +236,16 @@ class View(anywidget.AnyWidget):
         if bundle is not None:
             bundle[0]["text/html"] = self._still()
         return bundle
+
+    def _ipython_display_(self, text: str = "") -> None:
+        """Show it. In a notebook, the still picture is an output of its own, which can change without the live one
+        being drawn again."""
+        bundle = super()._repr_mimebundle_()
+        if bundle is None or not in_notebook():
+            print(text or repr(self))
+            return
+        publish(bundle[0] | {"text/plain": ""}, bundle[1])  # the words are beside the still picture
+        self._show_still()
 
     def __repr__(self) -> str:
         return f"<genai_lab view: {self.kind}>"

@@ -28,6 +28,27 @@ HUE = "#56a0e6"  # the probability tint; half opaque it is readable under black 
 BAR_PIXELS = 80
 PART = re.compile(r"⟨part (\d) of (\d) of (.)⟩", re.DOTALL)  # see `tracing.texts`
 
+NOTE = (
+    "This is a still picture of a recorded run. For the one that answers to the pointer, open the notebook in "
+    "JupyterLab and run this cell again (Shift+Enter)."
+)
+# the live timeline's longest words for each stage (times.ts); any other name is a person's own processor
+STAGES = {
+    "chat_template": "chat template",
+    "tokenize": "split into tokens",
+    "prepare_inputs": "prepare inputs",
+    "run_prefill": "run model on the whole prompt (prefill)",
+    "run_decode": "run model",
+    "read_logits": "read scores",
+    "repetition_penalty": "penalty",
+    "no_repeat_ngram": "no repeats",
+    "select": "temperature, filters, draw",
+    "commit": "commit: put it into the text",
+    "kv_append": "keep in cache",
+    "detokenize": "turn into text",
+    "recorder": "the recorder's own work",
+}
+
 BOX = "max-width:60em;line-height:1.5"
 ANSWER = "font-size:17px;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:4px 0 8px"
 SMALL = "font-size:12px;opacity:.75;margin:4px 0"
@@ -37,8 +58,7 @@ def still_picture(recording: Recording, kind: str = "all") -> str:
     """HTML for one kind of view: "ribbon", "pipeline", "timeline", or "all" of them."""
     parts = {"ribbon": (answers,), "pipeline": (pipeline,), "timeline": (stage_times,)}
     drawn = [part(recording) for part in parts.get(kind, (answers, pipeline, stage_times))]
-    note = "A still picture of a recorded run. Run the notebook, or trust it, for the one that answers to the pointer."
-    return f'<div style="{BOX}">{"".join(drawn)}<p style="{SMALL}">{note}</p></div>'
+    return f'<div style="{BOX}">{"".join(drawn)}<p style="{SMALL}">{NOTE}</p></div>'
 
 
 def answers(recording: Recording) -> str:
@@ -131,7 +151,7 @@ def stage_times(recording: Recording) -> str:
             median, width = milliseconds(float(np.median(took))), round(BAR_PIXELS * whole / total)
             bar = f'<div style="background:{HUE};width:{width}px;height:9px"></div>'
             numbers = [milliseconds(whole), f"{took.size:,}", median, percent(whole / total)]
-            lines.append([escape(printable(name)), *numbers, bar])
+            lines.append([escape(printable(STAGES.get(name, name.replace("_", " ")))), *numbers, bar])
     title = f"Where the time went: {milliseconds(total)} in {plural(len(lines), 'stage')}"
     return table(title, ["stage", "in all", "times", "median", "share", ""], lines, words=(0, 5))
 

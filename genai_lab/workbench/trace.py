@@ -164,6 +164,9 @@ class Trace(analysis.Trace):
             self._source, self._cached = Recorder.resumed(self._source), None
         self._live.give(model)
 
+    def _ipython_display_(self) -> None:
+        self.show()._ipython_display_(repr(self))
+
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = self.show()._repr_mimebundle_(**kwargs)
         if bundle is not None:

@@ -33,7 +33,7 @@ WHOLE = """count => {
 @pytest.mark.slow
 def test_a_picture_is_whole_however_late_the_page_listens(labpage: LabPage, tiny_folder: Path) -> None:
     """The first picture of a kernel brings the code along, so the page is late; every round has a kernel of its own."""
-    ask = ASK.format(tokens=TOKENS, options="do_sample=True, min_length=200")
+    ask = ASK.format(tokens=TOKENS, options="do_sample=True, min_length=60")
     same_cell = f"{DISPLAY}{ask.replace(chr(10) + 'trace', '')}\ndisplay(trace)\ntrace.wait();"
     notebook(labpage, tiny_folder, same_cell, ask, "trace.wait();", pause=0.02)
     for _ in range(ROUNDS):
@@ -57,3 +57,23 @@ def test_stop_is_heard_while_a_cell_waits(labpage: LabPage, tiny_folder: Path) -
     print(f"stopped after {time.monotonic() - began:.2f} s")
     labpage.eventually("trace.running", False)
     labpage.eventually("3 <= later[0] < 200", True)  # the cells behind it went on by themselves
+
+
+def test_the_still_picture_follows_and_the_live_one_stays(labpage: LabPage, tiny_folder: Path) -> None:
+    notebook(labpage, tiny_folder, ASK.format(tokens=12, options="min_length=45"), pause=0.1).run_all()
+    labpage.page.wait_for_function("() => Number(document.querySelector('.gl').dataset.tokens) >= 3")
+    labpage.output(".gl-run[data-run='0'] .gl-tk").nth(1).click()
+    labpage.page.evaluate("() => { window.first = document.querySelector('.gl'); }")
+    expect(root(labpage)).to_have_attribute("data-status", "done")
+    expect(root(labpage)).to_have_attribute("data-selected", "0:1")
+    labpage.eventually("trace.running", False)
+    assert labpage.page.evaluate("() => window.first.isConnected")  # nothing was drawn anew
+    assert labpage.output("details:visible").count() == labpage.output(".gl details:visible").count()
+    labpage.page.wait_for_function(
+        """() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells[1].outputs
+            .some(o => JSON.stringify(o.data ?? {}).includes('run model'))"""
+    )
+    labpage.shot("live")
+    labpage.save(widget_state=False).reopen(trusted=False)
+    expect(labpage.output("u").nth(11)).to_be_visible()  # all twelve tokens, not those of the first moment
+    labpage.shot("still")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from genai_lab.tracing import Recorder, Recording
-from genai_lab.widgets.still import still_picture
+from genai_lab.widgets.still import STAGES, still_picture
 from tests.widgets.recorded import ScriptedRun
 
 KINDS = ("all", "ribbon", "pipeline", "timeline")
@@ -83,7 +84,7 @@ def test_it_says_what_was_said_and_what_could_have_been() -> None:
     row = int(np.argmax(recording.tokens["entropy"]))
     assert f"How token {int(recording.tokens['index'][row]) + 1} was picked" in words
     for name in recording.stage_names:
-        assert name in words
+        assert STAGES[name] in words
 
 
 def test_its_size_is_bounded() -> None:
@@ -105,3 +106,10 @@ def test_colours_are_tints_of_whatever_page_it_is_in() -> None:
     assert "color:" not in html  # the page's own text colour stays
     opacities = [int(found, 16) for found in re.findall(r'<u style="background:#56a0e6([0-9a-f]{2})"', html)]
     assert len(opacities) == 40 and max(opacities) <= 128
+
+
+def test_stages_are_called_as_in_the_live_timeline() -> None:
+    source = (Path(__file__).parents[2] / "widgets" / "src" / "times.ts").read_text(encoding="utf-8")
+    table = source[source.index("const WORDS") : source.index("};", source.index("const WORDS"))]
+    assert dict(re.findall(r'^  (\w+): \["([^"]+)"', table, re.MULTILINE)) == STAGES
+    assert "run model" in still_picture(recorded()) and "run_decode" not in still_picture(recorded())
