@@ -8,28 +8,18 @@ Receives prompts (text, messages or token ids) and turn options by name. It make
 from __future__ import annotations
 
 import asyncio
-import difflib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from numpy.typing import ArrayLike, NDArray
-
-from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.answers import Answer, Mailbox
-from genai_lab.engine.options import RequestOptions, TurnOptions
+from genai_lab.engine.asking import Prompt, ask, count
 from genai_lab.engine.plan import Decision, Status, Verdict
-from genai_lab.engine.request import Request
-from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
-from genai_lab.tokenizer import Tokenizer
+from genai_lab.errors import ArgumentTypeError, StateError
 
 if TYPE_CHECKING:
     from genai_lab.engine.engine import Engine
-
-Prompt: TypeAlias = str | Sequence[Mapping[str, Any]] | ArrayLike
-"""Text as it is, a list of messages for the chat template, or token ids [n]."""
 
 STALLED_STEPS = 1000  # a policy may let everybody wait for a while, but not for ever
 
@@ -69,11 +59,11 @@ class EngineFace:
                 f"generate_all: prompts is {type(prompts).__name__}; a list of prompts is allowed, such as [prompt]"
             )
         engine = _engine(self)
-        count = 1 if n is None else _count(n)
+        each = 1 if n is None else count(n)
         answers: list[Answer] = []
         try:
             for prompt in prompts:
-                answers += _ask(engine, prompt, options, count)
+                answers += ask(engine, prompt, options, each)
             if engine._driver.running:
                 engine._driver.wake()
             else:
@@ -82,7 +72,7 @@ class EngineFace:
         finally:
             for answer in answers:
                 answer._abandon()
-        return results if n is None else [results[i : i + count] for i in range(0, len(results), count)]
+        return results if n is None else [results[i : i + each] for i in range(0, len(results), each)]
 
     def run_until_idle(self) -> int:
         """Step until no turn is under way; how many steps it took. Events of `create_request`'s requests wait for
@@ -115,7 +105,7 @@ class EngineFace:
     def submit_many(self, prompt: Prompt, *, n: int, **options: Any) -> list[Answer]:
         """As `submit`, for n answers to one prompt, which is read once; with `seed`, answer i has seed + i."""
         engine = _engine(self)
-        answers = _ask(engine, prompt, options, _count(n))
+        answers = ask(engine, prompt, options, count(n))
         engine._driver.wake()
         return answers
 
@@ -134,7 +124,7 @@ class EngineFace:
                 loop.call_soon_threadsafe(news.set)
 
         # in a thread: the engine may be in the middle of a step, and an event loop must not wait for it
-        (answer,) = await asyncio.to_thread(_ask, _engine(self), prompt, options, 1, tell)
+        (answer,) = await asyncio.to_thread(ask, _engine(self), prompt, options, 1, tell)
         _engine(self)._driver.wake()
         try:
             seen = 0
@@ -222,93 +212,6 @@ class Patience:
 def _engine(face: EngineFace) -> Engine:
     """`Engine` is the only class that inherits the face."""
     return cast("Engine", face)
-
-
-def _ask(
-    engine: Engine, prompt: Prompt, options: Mapping[str, Any], n: int = 1, on_news: Callable[[], None] | None = None
-) -> list[Answer]:
-    """A request with one turn and n - 1 forks of it, whose events go to `Answer`s."""
-    engine._check_open()
-    tokens, is_text = _encoded(engine, prompt)
-    request_options, turn = _options(options)
-    tokenizer, seed = engine.model.tokenizer if is_text else None, options.get("seed")
-    with engine._lock:
-        first = engine.create_request(options=request_options)
-        turn_id = first.begin_turn(tokens, turn)
-        twins = [first.fork(seed=None if seed is None else seed + i) for i in range(1, n)]
-        return [_answer(engine, request, turn_id, tokenizer, on_news) for request in (first, *twins)]
-
-
-def _answer(
-    engine: Engine, request: Request, turn_id: int, tokenizer: Tokenizer | None, on_news: Callable[[], None] | None
-) -> Answer:
-    mailbox = Mailbox(partial(engine._lock.dropped.append, request.number), on_news)
-    engine._conversations.state(request.number).sink = mailbox
-    return Answer(request, turn_id, mailbox, tokenizer)
-
-
-def _count(n: object) -> int:
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise ArgumentTypeError(f"n is {n!r}; a number of answers is allowed, an integer")
-    if n < 1:
-        raise ArgumentError(f"n is {n}; at least 1 answer is allowed")
-    return n
-
-
-def _encoded(engine: Engine, prompt: Prompt) -> tuple[NDArray[Any], bool]:
-    tokenizer = engine.model.tokenizer
-    if isinstance(prompt, str):
-        return token_array(tokenizer.encode(prompt), engine.model.vocab_size), True
-    if isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
-        text = tokenizer.apply_chat_template(cast("Sequence[Mapping[str, Any]]", prompt))
-        return token_array(tokenizer.encode(text), engine.model.vocab_size), True
-    return token_array(cast("ArrayLike", prompt), engine.model.vocab_size), False
-
-
-_SETTERS = {name.removeprefix("set_"): name for name in dir(TurnOptions) if name.startswith("set_")}
-
-
-def _set_guidance(turn: TurnOptions, value: Any) -> None:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise ArgumentTypeError(f"guidance is {value!r:.60}; a pair is allowed, such as ('regex', 'yes|no')")
-    turn.set_guidance(*value)
-
-
-def _add_each(add: Callable[[TurnOptions, Any], Any], name: str) -> Callable[[TurnOptions, Any], None]:
-    def add_all(turn: TurnOptions, functions: Any) -> None:
-        if not isinstance(functions, tuple | list):
-            raise ArgumentTypeError(f"{name} is {type(functions).__name__}; a list of callables is allowed")
-        for function in functions:
-            add(turn, function)
-
-    return add_all
-
-
-_OWN: dict[str, Callable[[TurnOptions, Any], None]] = {
-    "guidance": _set_guidance,
-    "logits_processors": _add_each(TurnOptions.add_logits_processor, "logits_processors"),
-    "stopping_criteria": _add_each(TurnOptions.add_stopping_criterion, "stopping_criteria"),
-}
-"""Options of a turn that no setter takes as one value."""
-
-
-def _options(given: Mapping[str, Any]) -> tuple[RequestOptions | None, TurnOptions]:
-    """Options by name as the two objects that requests take."""
-    turn, request = TurnOptions(), None
-    for name, value in given.items():
-        if name == "request_options":
-            if not isinstance(value, RequestOptions):
-                raise ArgumentTypeError(f"request_options is {type(value).__name__}; a RequestOptions is allowed")
-            request = value
-        elif name in _OWN:
-            _OWN[name](turn, value)
-        elif name not in _SETTERS:
-            near = difflib.get_close_matches(name, [*_SETTERS, *_OWN], 1)
-            hint = f"did you mean {near[0]}?" if near else f"allowed are {', '.join(sorted({*_SETTERS, *_OWN}))}"
-            raise ArgumentError(f"{name} is not an option of a turn; {hint}")
-        else:
-            getattr(turn, _SETTERS[name])(value)
-    return request, turn
 
 
 def _step_until_over(engine: Engine, answers: list[Answer]) -> None:

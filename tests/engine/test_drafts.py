@@ -105,6 +105,26 @@ def test_a_turn_that_ends_among_accepted_tokens(model: genai_lab.Model) -> None:
     assert both[plain] == both[proposed]
 
 
+def test_a_grammar_is_kept(model: genai_lab.Model) -> None:
+    """Its state follows what was accepted, not what was proposed."""
+    engine = Engine(model, max_session_tokens=100)
+    plain, proposed = engine.create_request(), engine.create_request()
+    options = turn(20)
+    options.set_guidance("regex", "(abc|de|[0-9]{3})+")
+    plain.begin_turn(prompts(20)[0], options)
+    whole = tokens(drain(engine))
+    for wrong_at in (0, 3, 5):
+        proposed.begin_turn(prompts(20)[0], options)
+        engine.step()
+        ahead = [*whole[1:6], 9]
+        ahead[wrong_at] = 9
+        proposed.set_draft_tokens(ahead)
+        engine.step()
+        assert proposed.tokens().size == 20 + 1 + wrong_at + 1
+        assert tokens(drain(engine)) == whole
+        proposed.rewind_to_start_of_turn(engine._states[proposed.number].last_turn)
+
+
 def tokens(events: list[EngineEvent]) -> list[int]:
     """Of events."""
     return [event.token for event in events if event.token is not None]

@@ -210,6 +210,22 @@ def test_n_answers_to_each_prompt(model: genai_lab.Model, backend: dict[str, obj
         assert engine._states == {}
 
 
+def test_a_fork_keeps_to_its_grammar(model: genai_lab.Model, backend: dict[str, object]) -> None:
+    asked, engine = prompts(20)[0], make(model, backend)
+    options = turn(16)
+    options.set_guidance("regex", "(abc|de|[0-9]{3})+")
+    first = engine.create_request()
+    first.begin_turn(asked, options)
+    for _ in range(5):
+        engine.step()
+    twin = first.fork()
+    whole, rest = collect(engine, [first, twin])
+    assert whole[5:] == rest
+    assert engine.generate_all([asked], n=2, max_generated_tokens=16, guidance=("regex", "(abc|de|[0-9]{3})+")) == [
+        [whole, whole]
+    ]
+
+
 def test_a_closed_request_is_not_forked(model: genai_lab.Model, backend: dict[str, object]) -> None:
     engine = make(model, backend)
     request = engine.create_request()
