@@ -162,6 +162,9 @@ class Writing:
         try:
             if self._block is not None and self.run_id is not None:
                 self._block.take(self.home.recorder, self.run_id)
+        except Exception as error:
+            self.error = self.error or error
+        try:
             self.home.ended(self)
         except Exception as error:  # a picture that cannot be told must not keep others waiting
             self.error = self.error or error

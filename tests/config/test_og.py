@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import genai_lab
 from genai_lab.config import Config
 from tests.config.samples import (
     DECODER_PARTS,
@@ -132,3 +133,17 @@ def test_where_we_differ(params: tuple[Config, Callable[[], Any]], tmp_path: Pat
     folder = write_folder(tmp_path, {"model": {"context_length": 8}, "search": {"top_p": 9, "num_beams": 0}})
     assert not refuses(lambda: og.Config(str(folder)))
     assert refuses(lambda: Config(folder))
+
+
+def test_a_min_length_above_max_length_is_taken_and_the_answer_ends_at_max_length(tiny_folder: Path) -> None:
+    lengths = []
+    for library in (og, genai_lab):
+        model = library.Model(str(tiny_folder))
+        params = library.GeneratorParams(model)
+        params.set_search_options(min_length=50, max_length=20)
+        generator = library.Generator(model, params)
+        generator.append_tokens(library.Tokenizer(model).encode("Hello"))
+        while not generator.is_done():
+            generator.generate_next_token()
+        lengths.append(generator.token_count())
+    assert lengths == [20, 20]
