@@ -48,5 +48,6 @@ def test_only_arrays_of_numbers(wrong: object) -> None:
 def test_names_are_ogs() -> None:
     assert [reason.name for reason in sorted(FinishReason)] == [
         "NONE", "EOS", "STOP_STRING", "MAX_GENERATED_TOKENS", "MAX_SESSION_TOKENS", "CANCELLED", "FAILED",
+        "STOPPING_CRITERION",  # ours
     ]  # fmt: skip
     assert (Phase.PREFILL, Phase.DECODE) == ("prefill", "decode")
