@@ -40,10 +40,10 @@ from genai_lab.kvcache.facts import (
     Shortage,
     Tokens,
 )
+from genai_lab.kvcache.fit import fit_of, match_of, walk_prompt
 from genai_lab.kvcache.growth import cache_full_blocks, let_go, must_copy, new_data, take_over
 from genai_lab.kvcache.invariants import check_cache
-from genai_lab.kvcache.keys import TOKEN_BYTES, Hasher, block_hash, token_bytes
-from genai_lab.kvcache.misses import Miss, MissReason
+from genai_lab.kvcache.keys import Hasher, block_hash, token_bytes
 from genai_lab.kvcache.picture import paged_snapshot, paged_usage
 from genai_lab.kvcache.prefix import Walk
 from genai_lab.kvcache.receipts import check_committed, check_num_new, check_open
@@ -113,7 +113,7 @@ class PagedCache:
     def can_allocate(self, tokens: Tokens, adapter: str = "", salt: str = "", *, tokens_now: int | None = None) -> Fit:
         """Whether there is room for all of `tokens`, or for the first `tokens_now` of those not cached."""
         data = token_bytes(tokens)
-        return self._fit(data, self._walk(data, adapter, salt), tokens_now)
+        return fit_of(self.pool, data, self._walk(data, adapter, salt), tokens_now)
 
     def block_table(self, request: int) -> tuple[int, ...]:
         """The request's blocks in order; what is only reserved is not among them."""
@@ -150,7 +150,7 @@ class PagedCache:
         must_be_new(self._tables, request)
         data = token_bytes(tokens)
         walk = self._walk(data, adapter, salt)
-        fit = self._fit(data, walk, tokens_now)
+        fit = fit_of(self.pool, data, walk, tokens_now)
         if not fit.fits:
             return Shortage(fit.needs_blocks, fit.free_blocks)
         match = self._match(walk, data)
@@ -303,22 +303,10 @@ class PagedCache:
             self.pool.prefixes.remember_partial(table.last_key, table.tail, table.request)
 
     def _walk(self, data: bytes, adapter: str, salt: str) -> Walk:
-        limit = max(len(data) // TOKEN_BYTES - 1, 0) // self.block_size if self.prefix_caching else 0
-        return self.pool.prefixes.walk(data, adapter, salt, limit)
+        return walk_prompt(self.pool, data, adapter, salt, self.prefix_caching)
 
     def _match(self, walk: Walk, data: bytes) -> PrefixMatch:
-        if not self.prefix_caching:
-            return PrefixMatch((), 0, Miss(MissReason.NO_CACHE, 0, 0))
-        miss = self.pool.prefixes.explain(walk, data, self._tables.values())
-        return PrefixMatch(walk.blocks, len(walk.blocks) * self.block_size, miss)
-
-    def _fit(self, data: bytes, walk: Walk, tokens_now: int | None) -> Fit:
-        count, cached = len(data) // TOKEN_BYTES, len(walk.blocks) * self.block_size
-        upto = count if tokens_now is None else min(cached + tokens_now, count)
-        needs = blocks_for(upto, self.block_size) - len(walk.blocks)
-        free = self.pool.num_free - sum(self.pool.ref_counts[block] == 0 for block in walk.blocks)
-        never = count > self.num_blocks * self.block_size
-        return Fit(needs, free, cached, needs <= free and not never, never)
+        return match_of(self.pool, walk, data, self._tables.values(), self.prefix_caching)
 
     def _find(self, receipt: Receipt) -> _Pending:
         pending = self._pending.get(receipt.id)

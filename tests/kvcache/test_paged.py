@@ -14,6 +14,7 @@ from genai_lab.kvcache import (
     CopyOnWrite,
     Fit,
     PagedCache,
+    Receipt,
     ReservationRequest,
     Shortage,
     StaticCache,
@@ -273,3 +274,29 @@ def test_hashes_are_the_same_in_every_process() -> None:
     taken_in(cache, 0, PROMPT, adapter="pirate", salt="s")
     run(cache, 0, PROMPT)
     assert cache.snapshot().hashes == (232639657964021, 65075895145328, None, None)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_suspended_request_comes_back_as_it_was(in_place: bool) -> None:
+    cache = PagedCache(6, 2, writes_in_place=in_place)
+    for request in (0, 1):
+        tokens = np.array([5, 6, 7, 8 + request, 9], np.int32)
+        cache.allocate(request, tokens)
+        left = 5 - cache.num_tokens(request)
+        receipt = cache.reserve_step(request, left)
+        assert isinstance(receipt, Receipt)
+        cache.commit(receipt, tokens)
+    before = cache.snapshot(), cache.evictions
+    suspended = cache.suspend(0, step=3)
+    assert cache.requests == (1,) and cache.check() == []
+    taken = cache.reserve_step(1, 5, step=3)  # its blocks, found content among them
+    assert isinstance(taken, Receipt) and set(taken.new_blocks) & set(suspended.blocks)
+    cache.release(taken)
+    cache.resume(suspended)
+    assert (cache.snapshot(), cache.evictions) == before and cache.check() == []
+    cache.finish(cache.suspend(0, step=4))
+    assert cache.requests == (1,) and cache.check() == []
+    again = cache.suspend(1)
+    cache.resume(again)
+    with pytest.raises(StateError):
+        cache.resume(again)

@@ -310,3 +310,42 @@ def test_a_row_takes_memory_for_the_tokens_it_holds() -> None:
 def resident_bytes() -> int:
     """Of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_idle_row_writes_where_nobody_reads(store: RowStore) -> None:
+    store.load(0, loads(6, 1))
+    store.load(1, loads(6, 1))
+    store.rewind(1, 6)
+    store.slab[:, :, 1, :, store.idle_position(1, 6)] = -1
+    assert row_of(store, 0)[:2] == [7, 2]
+    np.testing.assert_array_equal(store.slab[0, 0, 1, 0, :6, 0], [7, 7, 7, 7, 2, 2])
+    store.reserve(2, receipt(0, 4, new=(3,)))
+    store.slab[:, :, 2, :, :4] = 50
+    store.commit(2, Committed((BlockCopy(3, 0, 4),), 1, (), 4))
+    store.clear(2)
+    store.slab[:, :, 2, :, store.idle_position(2, 0)] = -1
+    store.load(3, loads(3))
+    assert row_of(store, 3)[0] == 50
+
+
+def test_found_blocks_stay_in_their_row_until_they_are_overwritten() -> None:
+    store = SlotStore(LAYOUT, ROWS, CAPACITY, 8, BLOCK)
+    memory = store._pool
+    assert memory is not None
+    store.reserve(0, receipt(0, 8, new=(2, 5)))
+    store.slab[:, :, 0, :, :4], store.slab[:, :, 0, :, 4:8] = 50, 60
+    store.commit(0, Committed((BlockCopy(2, 0, 4), BlockCopy(5, 4, 8)), 2, (), 8))
+    store.clear(0)
+    store.load(3, loads(2, 5))
+    assert row_of(store, 3)[:2] == [50, 60] and not memory.any(), "from row to row"
+    store.load(0, loads(2))
+    store.reserve(0, receipt(4, 8, new=(7,)))
+    assert (memory[5] == 60).all() and not memory[2].any(), "only what is about to be overwritten is copied"
+    store.slab[:, :, 0, :, 4:8] = 70
+    store.commit(0, Committed((), 0, (), 8))
+    store.load(1, loads(2, 5))
+    assert row_of(store, 1)[:2] == [50, 60]
+    store.reserve(1, receipt(8, 12, new=(2,)))  # block 2 is somebody else's now
+    store.commit(1, Committed((), 0, (), 12))
+    store.reserve(0, receipt(0, 4, new=(0,)))
+    assert not memory[2].any(), "what nobody can find is not kept"

@@ -1,0 +1,40 @@
+"""Questions about a prompt that is not taken in yet: what of it is cached, and whether the rest has room.
+
+Receives the pool and the prompt's tokens as bytes; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from genai_lab.kvcache.blocks import BlockPool
+from genai_lab.kvcache.facts import Fit, PrefixMatch
+from genai_lab.kvcache.keys import TOKEN_BYTES
+from genai_lab.kvcache.misses import Miss, MissReason
+from genai_lab.kvcache.prefix import Walk
+from genai_lab.kvcache.table import RequestTable, blocks_for
+
+
+def walk_prompt(pool: BlockPool, data: bytes, adapter: str, salt: str, caching: bool) -> Walk:
+    """The prompt's cached blocks, never its last token; none when nothing is cached."""
+    limit = max(len(data) // TOKEN_BYTES - 1, 0) // pool.block_size if caching else 0
+    return pool.prefixes.walk(data, adapter, salt, limit)
+
+
+def match_of(pool: BlockPool, walk: Walk, data: bytes, live: Iterable[RequestTable], caching: bool) -> PrefixMatch:
+    """The same as a fact, with the reason why there are not more."""
+    if not caching:
+        return PrefixMatch((), 0, Miss(MissReason.NO_CACHE, 0, 0))
+    miss = pool.prefixes.explain(walk, data, live)
+    return PrefixMatch(walk.blocks, len(walk.blocks) * pool.block_size, miss)
+
+
+def fit_of(pool: BlockPool, data: bytes, walk: Walk, tokens_now: int | None) -> Fit:
+    """Whether the whole prompt, or the first `tokens_now` of what is not cached, has room."""
+    size, count = pool.block_size, len(data) // TOKEN_BYTES
+    cached = len(walk.blocks) * size
+    upto = count if tokens_now is None else min(cached + tokens_now, count)
+    needs = blocks_for(upto, size) - len(walk.blocks)
+    free = pool.num_free - sum(pool.ref_counts[block] == 0 for block in walk.blocks)
+    never = count > pool.num_blocks * size
+    return Fit(needs, free, cached, needs <= free and not never, never)
