@@ -6,6 +6,7 @@ export VENV
 PY := $(VENV)/bin/python
 PROMPT ?= What is the capital of France?
 export PROMPT
+DEMO_ARGS ?= --temperature 0.8 --top-k 40 --top-p 0.9 --seed 4
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 CHECK_ARGS ?=
@@ -37,8 +38,8 @@ lab: model ## open JupyterLab on your copy of the first notebook, my_notebooks/ 
 	@$(PY) -m tools.my_notebooks
 	JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(ROOT_ARG) $(QUIET_LAB) $(LAB_SETTINGS) $(LAB_ARGS)
 
-demo: model ## answer PROMPT in the terminal and write trace.html
-	@$(PY) -m genai_lab.workbench.cli demo -- "$$PROMPT"
+demo: model ## answer PROMPT in the terminal and write trace.html (DEMO_ARGS= for the likeliest tokens)
+	@$(PY) -m genai_lab.workbench.cli demo $(DEMO_ARGS) -- "$$PROMPT"
 
 chromium: env-dev
 	@$(PY) -m tools.chromium

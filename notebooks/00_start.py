@@ -41,10 +41,17 @@ print(f"{len(tokens)} tokens, the last ten:", [tokenizer.piece(token) for token 
 
 # %% [markdown]
 # ## 3. The model answers, and every step is recorded
-# The loop is yours: each `generate_next_token()` makes one token. `record()` around it changes nothing about the
+# The loop is yours. `append_tokens` lets the model read the question, all at once: that is called **prefill**. Then
+# each `generate_next_token()` makes one token: one step of **decode**. `record()` around it changes nothing about the
 # answer; it keeps what happened, for the pictures below.
 #
-# `temperature`, `top_k` and `top_p` decide how daring the picks are. The second picture shows what each of them does.
+# `do_sample=True` draws each token at random, by the model's own probabilities, as changed by three settings:
+#
+# - `temperature` below 1 makes likely tokens likelier still, above 1 it evens them out.
+# - `top_k=40` keeps the 40 most likely tokens and cuts the rest.
+# - `top_p=0.9` keeps the most likely tokens until together they reach 90 %.
+#
+# `random_seed` fixes the draws: the same number gives the same answer again. Without it, every run differs.
 
 # %%
 params = genai_lab.GeneratorParams(model)
@@ -63,24 +70,39 @@ with genai_lab.record() as trace:
 trace
 
 # %% [markdown]
+# **The words in the pictures.**
+#
+# - **Raw**: the probabilities that the model itself gave, before any setting. A token's **rank** among them is 1 when
+#   it was the most likely one, 2 when it came second.
+# - **Entropy**: how much the model hesitated, in bits. 0 bits: it was certain. 3 bits: it hesitated as if between
+#   2 x 2 x 2 = 8 **equally likely** tokens.
+# - The **histogram** counts the thousands of tokens that are too unlikely to be listed, by how unlikely they are.
+# - **Penalty** (`repetition_penalty`, not used here): above 1, it makes tokens that were already said less likely.
+# - **Commit**: the picked token is put at the end of the text, and the model reads it in the next step.
+#
 # **Try this.** Click a token: the pictures below follow. Under the answer, click another candidate: the model goes on
 # from there with your choice, and you see where that would have led. In the second picture, drag *temperature* to the
 # left and watch the list shrink to one. In the third, zoom into one token.
 
 # %% [markdown]
 # ## 4. Watch it happen
-# `ask` does the same in one call and shows the answer while it is written. **Stop** ends it
-# between two tokens, as long as no other cell is running. (The pictures count tokens from 1, tables and calls from 0.)
+# `ask` does the same in one call and shows the answer while it is written. **Stop** ends it between two tokens, also
+# while a cell waits for it with `story.wait()`.
 
 # %%
 story = genai_lab.ask(
-    model, "Write a short story about a lighthouse.", max_new_tokens=80, do_sample=True, temperature=0.8, top_k=40
+    model,
+    "Write a short story about a lighthouse.",
+    max_new_tokens=80,
+    temperature=0.8,  # naming it means sampling
+    top_k=40,
 )
 story
 
 # %% [markdown]
 # ## 5. The same as numbers
-# Whatever a picture shows can be read as a table, saved, and opened again later.
+# Whatever a picture shows can be read as a table, saved, and opened again later. Mind the counting: pictures call the
+# first token 1, tables and calls count from 0, as Python does. `index` 3 here is token 4 in a picture.
 
 # %%
 story.wait()
@@ -88,6 +110,6 @@ doubtful = story.tokens().sort_values("entropy", ascending=False).head(8)
 doubtful[["index", "text", "prob", "rank", "entropy", "latency_ms"]].round(3)
 
 # %% [markdown]
-# Those are the tokens at which the model hesitated most (entropy counts its doubt, in bits). `story.candidates(3)`
-# lists what else could have been the fourth token; `story.stages()` has the time of every stage;
+# Those are the tokens at which the model hesitated most. `story.candidates(3)` lists what else could have been the
+# fourth token; `story.stages()` has the time of every stage;
 # `story.save("story.npz")` keeps it all, and `story.to_html("story.html")` makes a page that works anywhere.
