@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 
 def one_dimensional(tokens: ArrayLike) -> ArrayLike:
     """`tokens` itself, if it is one sequence of ids."""
-    if np.ndim(tokens) != 1:
-        raise ArgumentError(f"tokens has {np.ndim(tokens)} dimensions; a request asks one sequence of token ids, [n]")
+    try:
+        dimensions = np.ndim(tokens)
+    except ValueError as error:
+        raise ArgumentError("tokens is a ragged list; a request asks one sequence of token ids, [n]") from error
+    if dimensions != 1:
+        raise ArgumentError(f"tokens has {dimensions} dimensions; a request asks one sequence of token ids, [n]")
     return tokens
 
 
