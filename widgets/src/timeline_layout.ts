@@ -125,11 +125,15 @@ class Page {
 
 export function shorten(text: string, room: number, measure: (t: string) => number): string {
   const letters = [...text];
-  for (let n = letters.length - 1; n > 1; n--) {
-    const cut = `${letters.slice(0, n).join("")}…`;
-    if (measure(cut) <= room) return cut;
+  const cut = (n: number) => `${letters.slice(0, n).join("")}…`;
+  let low = 1;
+  let high = letters.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (measure(cut(middle)) <= room) low = middle;
+    else high = middle - 1;
   }
-  return "";
+  return low > 1 ? cut(low) : "";
 }
 
 /** A round step so that neighbouring tick labels keep clear of each other. */
