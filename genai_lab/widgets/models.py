@@ -184,7 +184,7 @@ class TraceModel(anywidget.AnyWidget):
         with self._driver.lock:
             self._settled = self._state()
             self.chunk = self._encoder.everything(self._trace.recording, self._driver.running)
-        self._stills.refresh(self.still, repr(self._trace))
+        self.renew_stills()
 
     def refresh(self) -> None:
         """Settle again if something was recorded since; while a driver writes, it tells by itself."""
@@ -194,6 +194,10 @@ class TraceModel(anywidget.AnyWidget):
     def show_still(self, kind: str) -> None:
         """Put a still picture into the output of the cell that runs; it changes whenever the model settles."""
         self._stills.show(kind, self.still(kind), repr(self._trace))
+
+    def renew_stills(self) -> None:
+        """Bring the still pictures in the notebook's outputs up to date."""
+        self._stills.refresh(self.still, repr(self._trace))
 
     def still(self, kind: str) -> str:
         """The still picture of what is known now."""

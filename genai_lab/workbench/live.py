@@ -143,6 +143,8 @@ class Live:
         for job in dict.fromkeys([*self._jobs, self._last] if self._last is not None else []):
             if not wait_listening(job.done, end):
                 raise TimeoutError(f"still writing after {timeout:g} s; trace.stop() ends it, trace.wait() waits on")
+        if self._picture is not None:
+            self._picture.renew_stills()  # a program that runs notebooks hears only what the running cell says
         if self._last is not None and self._last.error is not None:
             raise self._last.error
 
