@@ -84,14 +84,14 @@ def _apply_filters(recording: Recording, row: int, scores: NDArray[np.float64], 
 def _allowed_share(recording: Recording, row: int, scores: NDArray[np.float64], frame: pd.DataFrame) -> float:
     """The share of the unrecorded tokens' probability that guidance left; 1 without guidance."""
     tokens = recording.tokens
-    allowed, masked = int(tokens["allowed"][row]), float(tokens["masked_mass"][row])
+    allowed, mass = int(tokens["allowed"][row]), float(tokens["allowed_mass"][row])
     if allowed == 0:
         return 1.0
     shown, prob = scores > _FORBIDDEN_BELOW, frame["prob"].to_numpy()
     tail = 1.0 - float(prob.sum())
     if allowed <= int(shown.sum()) or tail <= 0.0:
         return 0.0
-    return float(np.clip((1.0 - masked - prob[shown].sum()) / tail, 0.0, 1.0))
+    return float(np.clip((mass - prob[shown].sum()) / tail, 0.0, 1.0))
 
 
 def _tail_weight(recording: Recording, row: int, highest: float, temperature: float) -> float:

@@ -38,7 +38,7 @@ def token_frame(recording: Recording) -> pd.DataFrame:
         frame[name] = columns["kept"][:, i]
     frame["allowed"] = pd.array(np.where(guided, columns["allowed"], 0), dtype="Int64")
     frame.loc[~guided, "allowed"] = pd.NA
-    frame["masked_mass"], frame["forced"] = columns["masked_mass"], columns["forced"].astype(bool)
+    frame["masked_mass"], frame["forced"] = 1.0 - columns["allowed_mass"], columns["forced"].astype(bool)
     frame["start_ms"], frame["end_ms"] = columns["start_ms"], columns["end_ms"]
     by_hand = np.isnan(columns["final_prob"])
     frame["latency_ms"] = np.where(by_hand, np.nan, columns["end_ms"] - columns["start_ms"])

@@ -28,6 +28,8 @@ TAKEN: Final = (
     "recorder",
 )
 """Names of other stages in a trace."""
+UNUSED: Final = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0}
+"""Settings that a sampler of one's own does not look at, as if off."""
 MAX_NAME: Final = 40  # characters
 MAX_OWN: Final = 32  # callables of one kind
 
@@ -64,6 +66,7 @@ class Hooks:
             facts["logits_processors"] = list(self.order)
         if self.sampler is not None:
             facts["sampler"] = self.sampler.name
+            facts |= UNUSED  # so that no picture shows filters that were not there
         if self.stopping:
             facts["stopping_criteria"] = [rule.name for rule in self.stopping]
         return facts

@@ -29,7 +29,7 @@ DIGEST_FIELDS = (
     "tail_seen",
     "exact",
     "allowed",
-    "masked_mass",
+    "allowed_mass",
 )
 """What of a digest is a column of its own name."""
 _FORBIDDEN_DELTA = np.float32(1e30)  # logits this far below the best are -inf or the lowest float: forbidden
@@ -51,7 +51,7 @@ class Digest:
     tail_seen: NDArray[np.uint16]  # [BINS] of those, how many the sequence already holds
     exact: int  # so many of top_ids are the most likely, without a gap
     allowed: int = 0  # tokens that a grammar left; 0: there was none
-    masked_mass: float = float("nan")  # probability that a grammar took away; NaN: there was none
+    allowed_mass: float = float("nan")  # probability of the tokens that a grammar left; NaN: there was none
 
     @classmethod
     def of_one(cls, token: int) -> Digest:
@@ -115,7 +115,7 @@ class Digester:
         np.exp(np.negative(delta, out=scratch), out=scratch)  # [V], weights; 0 for a forbidden token
         z = float(scratch.sum())
         grammar = mask_of(changes)
-        masked = float("nan") if grammar is None else max(0.0, 1.0 - float(scratch[grammar.allowed()].sum()) / z)
+        left = float("nan") if grammar is None else float(scratch[grammar.allowed()].sum()) / z
         prob = float(scratch[chosen]) / z
         if allowed is not None:
             delta[~allowed] = 0.0  # so that 0 * inf is 0 below; _tail puts them aside
@@ -135,7 +135,7 @@ class Digester:
             tail_seen=in_seen,
             exact=exact,
             allowed=0 if grammar is None else grammar.count,
-            masked_mass=masked,
+            allowed_mass=left,
         )
 
     def _tail(

@@ -35,14 +35,14 @@ TOKEN_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "tail_seen": ("<u2", (BINS,)),
     "exact": ("<u1", ()),
     "allowed": ("<u4", ()),
-    "masked_mass": ("<f4", ()),
+    "allowed_mass": ("<f4", ()),
     "forced": ("<u1", ()),
 }
 """Name -> dtype and shape of one row. `exact`: so many of `top_ids` are the most likely ones without a gap; those after
 them are less likely ones that a grammar allowed or a processor lifted. `allowed`: tokens that a grammar left (0: there
-was none); `masked_mass`: the probability it took away (NaN: there was none). `forced`: 1 where a grammar left no choice
-and the model was not asked. Vocabularies smaller than CANDIDATES fill the rest of top_ids with the last id
-and top_logits with -inf."""
+was none); `allowed_mass`: the probability of those, under the model (NaN: there was none). `forced`: 1 where a grammar
+left no choice and the model was not asked. Vocabularies smaller than CANDIDATES fill the rest of top_ids with the last
+id and top_logits with -inf."""
 STAGE_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "run": ("<i4", ()),
     "token": ("<i4", ()),

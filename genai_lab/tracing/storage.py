@@ -35,7 +35,7 @@ WORD_COLUMNS = {
 LATER_COLUMNS: dict[str, tuple[str, float]] = {
     "tokens.exact": ("<u1", CANDIDATES),
     "tokens.allowed": ("<u4", 0),
-    "tokens.masked_mass": ("<f4", math.nan),
+    "tokens.allowed_mass": ("<f4", math.nan),
     "tokens.forced": ("<u1", 0),
 }
 """Columns that older files of this version do not have, and what they would hold."""

@@ -25,6 +25,7 @@ FORBIDDEN_BELOW = -1e37  # a logit below this was forbidden by a processor
 DELTA_STEPS = 1024  # of top_delta, per unit of logit
 TEXT_RANKS = 24  # candidates whose text is sent; no picture names those behind
 QUESTION_CHARACTERS = 160
+MAX_PROCESSORS, MAX_NAME = 64, 40  # whose order is sent; characters of a name
 PROMPT_CHARACTERS = 4000
 TABLES = ("tokens", "changed", "seen", "stages", *ENGINE_TABLES)
 SETTINGS = (
@@ -160,6 +161,7 @@ class ChunkEncoder:
         self, recording: Recording, prompts: Collection[int]
     ) -> Iterable[tuple[int, str, int] | tuple[int, str, int, str]]:
         mentioned = np.union1d(recording.tokens["top_ids"][:, :TEXT_RANKS], recording.tokens["token"])
+        mentioned = np.union1d(mentioned, let_through(recording, self.next.tokens + self.base))
         forced = [run.forced for run in recording.runs if run.forced is not None] + list(prompts)
         for token in np.union1d(mentioned, np.array(forced, np.int64)).tolist():
             if token not in self._texts and token in recording.texts:
@@ -179,10 +181,13 @@ def token_columns(tokens: Columns) -> Columns:
     top = tokens["top_logits"]
     with np.errstate(invalid="ignore"):  # a row whose every logit is -inf
         delta = np.nan_to_num((top[:, :1] - top) * DELTA_STEPS, nan=0.0, posinf=65535.0)
-    same = ("run", "index", "position", "token", "prob", "rank", "entropy", "final_prob")
+    same = ("run", "index", "position", "token", "final_prob")
+    forced = tokens["forced"] == 1  # the model was not asked; under the grammar the token was certain
+    certain = {"prob": 1.0, "rank": 1, "entropy": 0.0}
     tail = ("log_z", "tail_lo", "tail_hi", "tail_seen")
     return {
         **{name: tokens[name] for name in same},
+        **{name: np.where(forced, value, tokens[name]).astype(tokens[name].dtype) for name, value in certain.items()},
         "top_logit": top[:, 0],
         "start_ms": on_clock(tokens["start_ms"]),
         "end_ms": on_clock(tokens["end_ms"]),
@@ -190,7 +195,19 @@ def token_columns(tokens: Columns) -> Columns:
         "top_delta": np.rint(np.clip(delta, 0, 65535)).astype("<u2"),
         **{name: tokens[name] for name in tail},
         "tail_count": rounded_counts(tokens["tail_count"]),
+        **{name: tokens[name] for name in ("exact", "allowed", "allowed_mass", "forced")},
     }
+
+
+def let_through(recording: Recording, first_row: int) -> NDArray[np.uint32]:
+    """Ids that pictures name although others are more likely: what a grammar left, or a processor lifted."""
+    tokens, found = recording.tokens, [np.empty(0, np.uint32)]
+    changed = of_rows(recording.tables["changed"], first_row, len(tokens["token"]))
+    for row in np.flatnonzero((tokens["allowed"] > 0) | (tokens["exact"] < tokens["top_ids"].shape[1])):
+        mine = (changed["row"] == row) & (changed["logit"] < FORBIDDEN_BELOW)
+        ids = tokens["top_ids"][row]
+        found.append(ids[~np.isin(ids, changed["id"][mine])][:TEXT_RANKS])
+    return np.concatenate(found)
 
 
 def stage_columns(stages: Columns) -> Columns:
@@ -224,7 +241,12 @@ def changed_columns(changed: Columns, highest: NDArray[np.float32], sent: int) -
 def describe_run(run: RunFacts, names: Names, running: bool) -> dict[str, Any]:
     """A run's entry of the header. A run that nobody is writing any more is done, even if it was left open."""
     prompt_text = names.joined(run.prompt[-PROMPT_CHARACTERS:].tolist(), special=True)
-    settings = {name: plain(run.settings.get(name)) for name in SETTINGS}
+    settings: dict[str, Any] = {name: plain(run.settings.get(name)) for name in SETTINGS}
+    order, sampler = run.settings.get("logits_processors"), run.settings.get("sampler")
+    if isinstance(sampler, str):
+        settings["sampler"] = sampler[:MAX_NAME]
+    if isinstance(order, list) and all(isinstance(name, str) for name in order):
+        settings["processors"] = [name[:MAX_NAME] for name in order[:MAX_PROCESSORS]]
     if settings["random_seed"] == -1:
         settings["random_seed"] = None
     return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+import genai_lab
 from genai_lab.tracing import Recorder, RunFacts
 from genai_lab.tracing.texts import Names
 from genai_lab.widgets.codec import ChunkEncoder, encode_recording, question_of
@@ -28,7 +31,7 @@ def test_columns_are_what_was_recorded() -> None:
     recording = recorded().snapshot()
     header, columns = decode(encode_recording(recording))
     tokens = recording.tokens
-    for name in ("run", "index", "position", "token", "prob", "rank", "entropy", "log_z", "tail_seen"):
+    for name in ("run", "index", "position", "token", "prob", "rank", "entropy", "log_z", "tail_seen", "exact"):
         np.testing.assert_array_equal(columns[f"tokens.{name}"], tokens[name])
     np.testing.assert_array_equal(columns["tokens.top_ids"], tokens["top_ids"])
     np.testing.assert_array_equal(columns["tokens.top_logit"], tokens["top_logits"][:, 0])
@@ -58,6 +61,10 @@ def test_columns_are_what_was_recorded() -> None:
             "tail_hi": "float32",
             "tail_count": "uint32",
             "tail_seen": "uint16",
+            "exact": "uint8",
+            "allowed": "uint32",
+            "allowed_mass": "float32",
+            "forced": "uint8",
         }.items()
     }
 
@@ -231,3 +238,28 @@ def test_a_hundred_tokens_are_well_under_60_kilobytes() -> None:
     run.write(100, penalty=1.1)
     size = len(encode_recording(recorder.snapshot()))
     assert size < 60_000, size
+
+
+def test_what_a_grammar_did_reaches_the_page(tiny_folder: Path) -> None:
+    model = genai_lab.Model(tiny_folder)
+    params = genai_lab.GeneratorParams(model)
+    params.set_search_options(max_length=40)
+    params.set_guidance("regex", "a: Hello the [0-9]", True)
+    params.add_logits_processor(lambda tokens, logits: None, "mine", at=0)
+    params.set_sampler(lambda logits, rng: int(logits.argmax()), "best")
+    with genai_lab.record() as trace:
+        generator = genai_lab.Generator(model, params)
+        generator.append_tokens([1, 20, 30])
+        while not generator.is_done():
+            generator.generate_next_token()
+    header, columns = decode(encode_recording(trace.recording))
+    forced = columns["tokens.forced"] == 1
+    assert 0 < forced.sum() < forced.size
+    assert (columns["tokens.prob"][forced] == 1).all() and (columns["tokens.entropy"][forced] == 0).all()
+    assert set(columns["tokens.allowed"][~forced].tolist()) == {1, 10}
+    assert (columns["tokens.allowed_mass"][~forced] <= 1).all()
+    settings = header["runs"][0]["settings"]
+    assert settings["sampler"] == "best"
+    assert settings["processors"][:2] == ["mine", "guidance"]
+    digits = {int(model.tokenizer.encode(str(i))[0]) for i in range(10)}
+    assert digits <= {entry[0] for entry in header["texts"]}

@@ -4,7 +4,7 @@
  * A knob knows its slider's range, how positions become values, and how a value is shown.
  */
 import { count } from "./format";
-import { PENALTY } from "./sampling";
+import { GUIDANCE, PENALTY } from "./sampling";
 
 export interface Knob {
   key: "repetition_penalty" | "temperature" | "top_k" | "top_p" | "min_p";
@@ -85,6 +85,7 @@ export const KNOBS: Record<string, Knob> = {
 /** Column heads: name, what it does. */
 const HEADS: Record<string, [string, string]> = {
   raw: ["raw", "the model's own probabilities"],
+  [GUIDANCE]: ["guidance", "only what the grammar allows"],
   min_length: ["min length", "no end before this length"],
   [PENALTY]: ["penalty", "words used before lose"],
   no_repeat_ngram: ["no repeats", "no word group twice"],

@@ -169,11 +169,13 @@ export function makePin(store: Store, back: () => void): Pin {
         `rank: its place among ${all}, sorted by probability${get("rank") === 1 ? "; 1st is the most likely" : ""}`,
       ),
       fact(candidates(bits), `equally likely tokens would leave the same doubt (entropy, ${bits.toFixed(2)} bits)`),
-      byHand(store, row)
-        ? fact("by hand", "this token was put here, not drawn; the model continued after it")
-        : run?.info.settings.mode === "greedy"
-          ? fact("best", "the most likely token was taken, nothing was left to chance")
-          : fact(percent(drawn), "probability it was drawn with, after all settings"),
+      get("forced") === 1
+        ? fact("forced", "the guidance allowed no other token; the model was not asked")
+        : byHand(store, row)
+          ? fact("by hand", "this token was put here, not drawn; the model continued after it")
+          : run?.info.settings.mode === "greedy"
+            ? fact("best", "the most likely token was taken, nothing was left to chance")
+            : fact(percent(drawn), "probability it was drawn with, after all settings"),
       fact(
         byHand(store, row) ? "none" : time(tookMs(store, row)),
         byHand(store, row)

@@ -3,7 +3,18 @@
  *
  * Sliders compute in the browser from what was recorded; only the buttons that write with these settings need a kernel.
  */
-import { knobsOf, type Line, lineAt, linesOf, processorsOf, ranksOf, stepOf, TAIL_EDGES } from "./candidates";
+import {
+  candidatesOf,
+  knobsOf,
+  type Line,
+  liftedOf,
+  lineAt,
+  linesOf,
+  processorsOf,
+  ranksOf,
+  stepOf,
+  TAIL_EDGES,
+} from "./candidates";
 import { makeCard, refuse, refused } from "./card";
 import { h, refill, say } from "./dom";
 import { drawMany, expectedRange } from "./draws";
@@ -99,7 +110,12 @@ export const makePipeline: MakeView = ({ store, root }) => {
   const recordedWords = (at: number): string => {
     const token = `“${oneLine(nameAt(store, store.selected), 32)}”`;
     const drawn = store.tokens.get("final_prob", at);
+    if (store.tokens.get("forced", at) === 1)
+      return `The guidance left no choice but ${token} (marked): the model was not asked, so there are no other candidates.`;
     if (byHand(store, at)) return `In this branch ${token} was put here by hand (marked).`;
+    const sampler = store.run(knobsRun)?.info.settings.sampler;
+    if (sampler)
+      return `In the recorded run ${token} was taken by a sampler of the person's own, “${oneLine(sampler, 40)}” (marked). The columns show what it chose from.`;
     if (!asRecorded()) return `With other settings than recorded. In the recorded run ${token} was taken (marked).`;
     if (knobs?.mode === "greedy")
       return `In the recorded run ${token} was taken because it is the most likely one left (marked).`;
@@ -119,7 +135,7 @@ export const makePipeline: MakeView = ({ store, root }) => {
   };
 
   const tableRows = (at: number): (string | number)[][] => {
-    const ids = store.top("top_ids", at);
+    const ids = store.top("top_ids", at).subarray(0, candidatesOf(store, at));
     const all = [...stages, stages[stages.length - 1]];
     const exact = Array.from(ids, (id, slot): [string, Line] => [
       candidateName(store, store.selected, id),
@@ -217,12 +233,15 @@ export const makePipeline: MakeView = ({ store, root }) => {
       knobs = knobsOf(run.info.settings);
       knobsRun = at.run;
     }
-    const ids = store.top("top_ids", row);
+    const ids = store.top("top_ids", row).subarray(0, candidatesOf(store, row));
     const chosen = Array.from(ids).indexOf(store.tokens.get("token", row));
     const processors = processorsOf(store, row);
-    stages = evaluate(stepOf(store, row), knobs, processors, TAIL_EDGES);
-    lines = linesOf(ids.length, store.vocabulary, chosen);
-    grid.show({ at, stages, lines, ids, chosen, rank: store.tokens.get("rank", row), knobs, processors, counts });
+    const step = stepOf(store, row);
+    const rank = store.tokens.get("rank", row);
+    stages = evaluate(step, knobs, processors, TAIL_EDGES);
+    const vocabulary = ids.length === 1 ? 1 : store.vocabulary;
+    lines = linesOf(ids.length, vocabulary, chosen, step.exact, liftedOf(step, processors), rank);
+    grid.show({ at, stages, lines, ids, chosen, rank, knobs, processors, counts });
     headline();
     const before = textBefore(store, at, 5);
     refill(

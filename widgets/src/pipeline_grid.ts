@@ -93,6 +93,11 @@ function fillCell(
   return gone || cut !== null || left < 0.5;
 }
 
+const groupWords = (line: { to: number }): string =>
+  line.to === 0
+    ? "less likely candidates that the guidance allowed or a processor lifted"
+    : "the candidates of these ranks that are not listed above";
+
 export class Grid {
   readonly element = h("div", { class: "gl-pipe", role: "group", "aria-label": "Sampling stages" });
   private columns: Column[] = [];
@@ -157,12 +162,17 @@ export class Grid {
         const id = ids[line.slot];
         const name = candidateName(this.store, at, id);
         const special = this.store.special(id) ? "gl-special" : null;
-        refill(element, h("em", {}, String(line.rank)), h("span", { class: special }, characterFirst(name)));
+        refill(
+          element,
+          h("em", {}, line.rank ? count(line.rank) : "·"),
+          h("span", { class: special }, characterFirst(name)),
+        );
         element.title = name;
       } else {
         const ranks = ranksOf(line, i === lines.length - 1);
-        refill(element, h("span", { class: "gl-ranks" }, h("span", { class: "gl-long" }, "rank "), ranks));
-        element.title = line.kind === "some" ? "the candidates of these ranks that are not listed above" : "";
+        const word = line.to === 0 ? null : h("span", { class: "gl-long" }, "rank ");
+        refill(element, h("span", { class: "gl-ranks" }, word, ranks));
+        element.title = line.kind === "some" ? groupWords(line) : "";
       }
     });
   }
@@ -184,9 +194,9 @@ export class Grid {
   private showSettings({ knobs, processors }: Scene): void {
     for (const { name, set, slider } of this.columns) {
       const knob = KNOBS[name];
-      const moved = processors.find((p) => p.name === name)?.moved;
+      const processor = processors.find((p) => p.name === name);
       if (!knob || !slider) {
-        say(set, moved ? `${moved.size} changed` : "");
+        say(set, processor ? (processor.note ?? `${processor.moved.size} changed`) : "");
         continue;
       }
       const value = knobs[knob.key];

@@ -25,11 +25,17 @@ export interface Step {
   /** ln sum exp(-delta) over the whole vocabulary. */
   logZ: number;
   tail: { lo: number; hi: number; count: ArrayLike<number>; seen: ArrayLike<number> };
+  /** So many slots are the most likely tokens without a gap; all of them unless said. */
+  exact?: number;
+  /** What a grammar left: how many tokens, and their share. */
+  grammar?: { allowed: number; mass: number } | undefined;
 }
 
 /** What a recorded processor did to the candidates: how far it moved each slot down (Infinity = forbidden). */
 export interface Processor {
   name: string;
+  /** Said in place of how many of the candidates it moved. */
+  note?: string;
   moved: ReadonlyMap<number, number>;
 }
 
@@ -46,6 +52,8 @@ export interface Stage {
 }
 
 export const PENALTY = "repetition_penalty";
+export const GUIDANCE = "guidance";
+const NO_MASS = -1e4; // a bonus so low that tokens weigh nothing at any temperature
 
 /** Everything that still stands between two stages. */
 interface State {
@@ -73,10 +81,10 @@ function upTo(g: Group, c: number): Group {
 }
 
 /** Bins as groups, split at the given ranks into bands and into seen and unseen tokens. */
-function tailGroups({ tail, deltas }: Step, edges: readonly number[]): Group[] {
+function tailGroups({ tail, deltas, exact }: Step, edges: readonly number[]): Group[] {
   const width = (tail.hi - tail.lo) / Math.max(1, tail.count.length);
   const out: Group[] = [];
-  let rank = deltas.length;
+  let rank = exact ?? deltas.length;
   for (let b = 0; b < tail.count.length; b++) {
     const n = tail.count[b];
     const share = n ? Math.min(1, (tail.seen[b] ?? 0) / n) : 0;
@@ -130,6 +138,30 @@ const move = (s: State, { moved }: Processor): State => ({
   ...s,
   deltas: s.deltas.map((d, i) => d + (moved.get(i) ?? 0)),
 });
+
+/**
+ * A grammar's mask over the histogram. Which tokens of a bin it left is not recorded; how many of all, and what they weigh,
+ * is: every bin keeps the same part of its tokens, and the masses are set so that they add up to what was measured.
+ */
+function maskTail(s: State, step: Step, { moved }: Processor): State {
+  if (!step.grammar) return s;
+  const { allowed, mass: allMass } = step.grammar;
+  const z = Math.exp(step.logZ);
+  let open = 0;
+  let openMass = 0;
+  for (let i = 0; i < step.deltas.length; i++)
+    if (moved.get(i) !== Number.POSITIVE_INFINITY) {
+      open++;
+      openMass += Math.exp(-step.deltas[i]) / z;
+    }
+  const count = s.groups.reduce((n, g) => n + g.n, 0);
+  const mass = s.groups.reduce((sum, g) => sum + weigh(g, 0, 1, s.bonus), 0) / z;
+  const kept = count > 0 ? Math.max(0, allowed - open) / count : 0;
+  if (kept === 0) return { ...s, groups: [] };
+  const left = Math.max(0, allMass - openMass);
+  const bonus = mass > 0 && left > 0 ? Math.log(left / mass / kept) : NO_MASS;
+  return { ...s, groups: s.groups.map((g) => ({ ...g, n: g.n * kept })), bonus: s.bonus + bonus };
+}
 
 /** Shares at temperature `t`; at 0 everything goes to the best. */
 function measure(name: string, s: State, t: number, bands: number): Stage {
@@ -257,8 +289,12 @@ export function evaluate(
   for (const processor of processors) {
     const before = out[out.length - 1];
     state = processor.name === PENALTY ? penalise(state, step, knobs.repetition_penalty) : move(state, processor);
+    if (processor.name === GUIDANCE) state = maskTail(state, step, processor);
     const stage = measure(processor.name, state, 1, bands);
     stage.cut = stage.cut.map((_, i) => (before.prob[i] > 0 && state.deltas[i] > 1e30 ? "forbidden" : null));
+    stage.bands.forEach((band, b) => {
+      if (band.left < 0.5 && before.bands[b].left >= 0.5) band.cut = "forbidden";
+    });
     out.push(stage);
   }
   const t = knobs.mode === "greedy" ? 0 : knobs.temperature;

@@ -16,6 +16,10 @@ export interface Settings {
   no_repeat_ngram_size?: number;
   random_seed?: number | null;
   max_length?: number;
+  /** Names of all processors in the order in which they acted; sent when a person changed it or added one. */
+  processors?: string[];
+  /** Name of a person's own sampler, which took the place of everything after the processors. */
+  sampler?: string | null;
 }
 
 export type RunStatus = "running" | "done" | "stopped" | "failed";

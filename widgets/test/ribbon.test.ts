@@ -72,3 +72,20 @@ test("the chosen candidate has a line of its own, wherever it stands", () => {
   for (const chosen of [0, 11, 12, 63])
     expect(linesOf(64, 49152, chosen).some((l) => l.kind === "one" && l.slot === chosen)).toBe(true);
 });
+
+test("what was let through has lines of its own, the rest of it one together, and unknown ranks are not made up", () => {
+  const lines = linesOf(64, 49152, 60, 50, [30, 52, 53, 54, 55, 60, 61], 4711);
+  const ones = lines.filter((l) => l.kind === "one");
+  expect(ones.length).toBe(12);
+  expect(ones.slice(-5)).toEqual([
+    { kind: "one", slot: 30, rank: 31 },
+    { kind: "one", slot: 52, rank: 0 },
+    { kind: "one", slot: 53, rank: 0 },
+    { kind: "one", slot: 54, rank: 0 },
+    { kind: "one", slot: 60, rank: 4711 },
+  ]);
+  const together = lines.find((l) => l.kind === "some" && l.to === 0);
+  expect(together?.kind === "some" && together.slots).toEqual([50, 51, 55, 56, 57, 58, 59, 61, 62, 63]);
+  const first = lines.find((l) => l.kind === "band");
+  expect(first?.kind === "band" && first.from).toBe(51);
+});

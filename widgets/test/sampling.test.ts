@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { evaluate, PENALTY, type Processor, type Stage, type Step } from "../src/sampling";
+import { evaluate, GUIDANCE, PENALTY, type Processor, type Stage, type Step } from "../src/sampling";
 import type { Knobs } from "../src/types";
 
 const V = 49_152;
@@ -220,4 +220,52 @@ test("a vocabulary smaller than the list of candidates needs no histogram", () =
   const stages = evaluate(step, knobs({ top_p: 0.7, min_p: 0.1 }), [penalty], []);
   expect(stages.at(-1)!.left).toBe(2);
   expect(stages[0].prob[0]).toBeCloseTo(Math.exp(-step.logZ), 12);
+});
+
+/** What is left when a grammar allows `open`, from every logit. */
+function guided(made: (typeof cases)[number][1], open: (id: number) => boolean) {
+  const order = Array.from(made.logits.keys()).sort((a, b) => made.logits[b] - made.logits[a] || a - b);
+  const top = made.logits[order[0]];
+  const weights = Array.from(made.logits, (l) => Math.exp(l - top));
+  const all = weights.reduce((a, b) => a + b, 0);
+  const left = weights.reduce((sum, w, id) => sum + (open(id) ? w : 0), 0);
+  const shown = order.slice(0, K);
+  const moved = new Map<number, number>();
+  shown.forEach((id, slot) => {
+    if (!open(id)) moved.set(slot, Number.POSITIVE_INFINITY);
+  });
+  const allowed = Array.from(made.logits.keys()).filter(open).length;
+  const step: Step = { ...made.step, grammar: { allowed, mass: left / all } };
+  return {
+    step,
+    processor: { name: GUIDANCE, moved },
+    shares: shown.map((id) => (open(id) ? weights[id] / left : 0)),
+    allowed,
+  };
+}
+
+test.each([
+  ["few", (id: number) => id % 997 === 5],
+  ["most", (id: number) => id % 7 !== 3],
+  ["all", () => true],
+])("a grammar that allows %s tokens: shares and counts are those of the whole vocabulary", (_name, open) => {
+  for (const [, made] of cases) {
+    const { step, processor, shares, allowed } = guided(made, open);
+    const stage = evaluate(step, knobs(), [processor, penalty], EDGES)[1];
+    shares.forEach((share, slot) => {
+      expect(Math.abs(stage.prob[slot] - share)).toBeLessThan(0.002);
+    });
+    expect(stage.left).toBeCloseTo(allowed, 6);
+  }
+});
+
+test("a grammar that allows only what is shown forbids every band", () => {
+  const best = flat.logits.indexOf(Math.max(...flat.logits));
+  const { step, processor } = guided(flat, (id) => id === best);
+  const stage = evaluate(step, knobs(), [processor, penalty], EDGES)[1];
+  expect(stage.bands.map((b) => [b.left, b.cut])).toEqual([
+    [0, "forbidden"],
+    [0, "forbidden"],
+  ]);
+  expect(stage.prob[0]).toBeCloseTo(1, 12);
 });
