@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -79,6 +79,14 @@ class Config:
     def search_options(self) -> SearchOptions:
         """The folder's defaults of a generation; what the folder does not say has onnxruntime-genai's default."""
         return self._search
+
+    def of_draft(self) -> Config | None:
+        """The same folder with its draft in the decoder's place; None when the model has no draft."""
+        if self.model.draft is None:
+            return None
+        draft = copy.copy(self)
+        draft.model = replace(self.model, type="draft", decoder=self.model.draft, draft=None)
+        return draft
 
     @property
     def tokenizer_folder(self) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,18 @@ from genai_lab.sampling import (
     choose_sample,
 )
 from genai_lab.sampling.mode import SelectionSettings
+from genai_lab.sampling.processors import History
 from genai_lab.tracing import Change, Masking, TokenFact, Tracer
 from genai_lab.types import FinishReason
 
 MANY = 1024  # changes of more tokens than this are recorded for the most likely ones only
 NOTHING_LEFT = np.float32(-1e37)  # a highest logit below this: everything is forbidden
+
+
+class Text(History, Protocol):
+    """Tokens so far, committed or not."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -104,8 +112,21 @@ def forward(state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place)
     return logits
 
 
+def forward_all(state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place) -> NDArray[np.float32]:
+    """Run the model over `tokens` [S] after `cached` ones to look at them; returns the logits of every position [S, V],
+    or of the last alone [1, V] where the graph gives no others; overwritten by the next run."""
+    start = perf_counter_ns()
+    state.prepare(tokens, cached)
+    prepared = perf_counter_ns()
+    state.run()
+    ran = perf_counter_ns()
+    place.tracer.stage(place.run, place.index, "prepare_inputs", start, prepared, tokens.size)
+    place.tracer.stage(place.run, place.index, "run_decode", prepared, ran, tokens.size)
+    return state.read_all_logits()
+
+
 def choose(
-    logits: NDArray[np.float32], sequence: Sequence, chooser: Chooser, place: Place
+    logits: NDArray[np.float32], sequence: Text, chooser: Chooser, place: Place
 ) -> tuple[Choice, tuple[Change | Masking, ...]]:
     """Apply each processor to a copy of `logits` [V], then select. `logits` and `sequence` stay as they are; the random
     stream is where it was when anything raises.
@@ -128,7 +149,7 @@ def choose(
 
 
 def process(
-    logits: NDArray[np.float32], sequence: Sequence, chooser: Chooser, place: Place
+    logits: NDArray[np.float32], sequence: Text, chooser: Chooser, place: Place
 ) -> tuple[NDArray[np.float32], tuple[Change | Masking, ...]]:
     """What the processors make of `logits` [V], in the chooser's scratch memory; what each changed, when recorded."""
     tracer = place.tracer
@@ -175,7 +196,7 @@ def select(scores: NDArray[np.float32], chooser: Chooser) -> Choice:
     return choose_sample(scores, chooser.settings, chooser.stream)
 
 
-def with_stop(choice: Choice, sequence: Sequence, chooser: Chooser) -> Choice:
+def with_stop(choice: Choice, sequence: Text, chooser: Chooser) -> Choice:
     """`choice`, with the reason of the first stopping rule that ends the sequence after it."""
     if not chooser.stopping or choice.token in chooser.end_ids:
         return choice

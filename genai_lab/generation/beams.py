@@ -13,24 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser
+from genai_lab.decoding.history import Ahead
 from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
 from genai_lab.errors import StateError
 from genai_lab.models import Model, RunExtras, make_rows
 from genai_lab.sampling.beam import BeamSearch, Candidate, Hypothesis
 from genai_lab.tracing import Tracer
 from genai_lab.types import FinishReason, Tensor
-
-
-class TokenHistory:
-    """What a logits processor may look at: a row's tokens [n], each id once, and where the answer begins."""
-
-    def __init__(self, tokens: NDArray[np.int32], answer_start: int) -> None:
-        self.tokens, self.answer_start = tokens, answer_start
-
-    @property
-    def distinct(self) -> NDArray[np.int32]:
-        """[d] each id once."""
-        return np.unique(self.tokens)
 
 
 class Beams:
@@ -176,7 +165,7 @@ class Beams:
         scores = logits[first : first + self._count].copy()
         for beam, row in enumerate(self._of(prompt)):
             for processor in self._chooser.processors:
-                processor(scores[beam], TokenHistory(row, self._prompt_lengths[prompt]))
+                processor(scores[beam], Ahead(row, self._prompt_lengths[prompt]))
         return self._searches[prompt].candidates(scores)
 
     def _move(self, parents: list[int]) -> None:

@@ -1,7 +1,7 @@
 """The Generator: the caller holds the loop. Tokens in by `append_tokens`, one token a row out by `generate_next_token`.
 
-The public calls, their checks and words. What happens behind them is a search's: `One` sequence, a `Batch` of them, or
-`Beams`.
+The public calls, their checks and words. What happens behind them is a search's: `One` sequence, a `Batch` of them,
+`Beams`, or `Speculative`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks, make_chooser
+from genai_lab.decoding.speculation import NOTHING_YET, SpeculativeStats
 from genai_lab.errors import ArgumentError, ArgumentTypeError, PlaceError, StateError, wrong_kind
 from genai_lab.generation.batch import Batch
 from genai_lab.generation.beams import Beams
@@ -23,6 +24,8 @@ from genai_lab.generation.log import LOG, log_appended, log_generated
 from genai_lab.generation.one import One
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
+from genai_lab.generation.speculating import make_speculative, speculates
+from genai_lab.generation.speculative import Speculative
 from genai_lab.models import Adapters, Model, RunExtras
 from genai_lab.sampling import RandomStream
 from genai_lab.tracing import Tracer, current_tracer
@@ -220,6 +223,12 @@ class Generator:
         until it is set to "0"; other keys are onnxruntime's run options."""
         self._live().extras.set_option(key, value)
 
+    def get_speculative_stats(self) -> dict[str, Any]:
+        """What was proposed, accepted and handed out so far, under onnxruntime-genai's names; all zeros for a generator
+        that does not speculate."""
+        search = self._live()
+        return search.stats if isinstance(search, Speculative) else SpeculativeStats().as_og_dict(**NOTHING_YET)
+
     def snapshot_state(self) -> None:
         """Remember this place for a later `rewind_to`. Nothing to do here: with keys and values of every token in the
         cache, any place can be rewound to. (onnxruntime-genai needs it for models with a recurrent state.)"""
@@ -242,7 +251,7 @@ class Generator:
     def stop_reason(self) -> str | None:
         """What a stopping criterion of your own said; None unless one ended the answer (one sequence)."""
         search = self._live()
-        return search.stop_reason if isinstance(search, One) else None
+        return search.stop_reason if isinstance(search, One | Speculative) else None
 
     def stop(self) -> None:
         """End the answer here. `append_tokens` or `rewind_to` go on from it (one sequence)."""
@@ -294,6 +303,9 @@ class Generator:
         def chooser() -> Chooser:
             return make_chooser(model, options, hooks, mode.mode, stream)
 
+        speculative = self.params.speculative
+        if speculates(model, speculative):
+            return make_speculative(model, options, mode, chooser(), hooks, speculative)
         if options.num_beams > 1:
             _check_for_beams(hooks)
             return Beams(model, options, chooser())

@@ -6,6 +6,7 @@ from typing import Any
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Hooks, HookSetters, mode_of
+from genai_lab.decoding.speculation import SpeculativeOptions
 from genai_lab.errors import ArgumentTypeError
 from genai_lab.generation.compat import in_og_compat
 from genai_lab.models import Model
@@ -27,6 +28,7 @@ class GeneratorParams(HookSetters):
         self.model = model
         self.options: SearchOptions = model.config.search_options()
         self.hooks = Hooks()
+        self.speculative = SpeculativeOptions.from_config(model.config.speculative)
 
     def set_search_options(self, **options: Any) -> None:
         """Change options by name: do_sample, temperature, top_k, top_p, min_p, repetition_penalty, min_length,
@@ -37,6 +39,23 @@ class GeneratorParams(HookSetters):
             ArgumentTypeError: a number for a flag or a flag for a number.
         """
         self.options = self.options.with_options(**options)
+
+    def set_speculative_options(self, **options: Any) -> None:
+        """Change how tokens are proposed and checked, by name: max_draft_tokens, ngram_size, ngram_chained_lookup,
+        min_adaptive_k, cooldown; all or none. Proposals come from the folder's draft model, or, with ngram_size > 0,
+        from the text itself.
+
+        Raises:
+            ArgumentError: an unknown name, or a value out of range.
+            ArgumentTypeError: a number for a flag or a flag for a number.
+
+        >>> params.set_speculative_options(ngram_size=3, max_draft_tokens=4)  # doctest: +SKIP
+        """
+        self.speculative = self.speculative.with_options(**options)
+
+    def get_speculative_options(self) -> dict[str, float | bool]:
+        """Every speculative option: flags as bool, numbers as float."""
+        return self.speculative.as_og_dict()
 
     def set_guidance(self, type: str, data: str, enable_ff_tokens: bool = False) -> None:
         """Let answers be only what a grammar allows. It is compiled when a generator is made.

@@ -17,9 +17,10 @@ from genai_lab.kvcache import ContiguousCache
 from genai_lab.models.extras import RunExtras, unknown_input
 from genai_lab.models.graph import other_outputs
 from genai_lab.models.model import Model
+from genai_lab.models.places import AnyPlace
 
 
-class DecoderState:
+class DecoderState(AnyPlace):
     """One generator's place in the model.
 
     Args:
@@ -84,6 +85,11 @@ class DecoderState:
         logits = self._last_logits()[0, -1]
         row: NDArray[np.float32] = logits if logits.dtype == np.float32 else logits.astype(np.float32)
         return row
+
+    def read_all_logits(self) -> NDArray[np.float32]:
+        """[S, V] float32 logits of every position, or [1, V] of the last; the next run overwrites them."""
+        rows: NDArray[np.float32] = self._last_logits()[0].astype(np.float32, copy=False)
+        return rows
 
     def output(self, name: str, length: int) -> NDArray[Any]:
         """A copy of one output of the last run: logits [1, S or 1, V], or keys or values of `length` tokens."""

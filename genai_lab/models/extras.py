@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
-from genai_lab.models.graph import past_names, token_inputs
-from genai_lab.models.session import Session
+from genai_lab.models.graph import fixed_names, past_names, token_inputs
+from genai_lab.models.session import Graph
 
 PRESET = ("num_logits_to_keep", "onnx::Neg_67")
 """Inputs that exporters leave in a graph and that mean "logits of every position" when they are 0."""
@@ -22,10 +23,17 @@ class RunExtras:
     Args:
         session: the graph.
         config: its config; `run_options` of the decoder section are taken over.
+        managed: inputs that come from elsewhere in the model, beside those that follow from the tokens and the cache.
     """
 
-    def __init__(self, session: Session, config: Any) -> None:
-        self._session, self._config = session, config
+    def __init__(self, session: Graph, config: Any, managed: Collection[str] = ()) -> None:
+        self._session = session
+        self._managed = {
+            *token_inputs(config).values(),
+            *past_names(session, config),
+            *fixed_names(session, config),
+            *managed,
+        }
         self.inputs: dict[str, NDArray[Any]] = {}
         self.options = ort.RunOptions()
         self.has_options = False  # a run without them is a little cheaper
@@ -49,7 +57,7 @@ class RunExtras:
                 f"set_model_input({name!r}, ...): got {type(value).__name__}, a numpy array is allowed; wrap it: "
                 "np.asarray(...)"
             )
-        if name in token_inputs(self._config).values() or name in past_names(self._session, self._config):
+        if name in self._managed:
             raise ArgumentError(
                 f"set_model_input({name!r}, ...): this input follows from the tokens; call append_tokens(...). Inputs "
                 "that nothing else gives are allowed"
@@ -86,11 +94,10 @@ class RunExtras:
 
     def check_complete(self) -> None:
         """Raises StateError when the graph wants an input that nothing gives."""
-        known = {*token_inputs(self._config).values(), *past_names(self._session, self._config), *self.inputs}
-        missing = sorted(set(self._session.inputs) - known)
+        missing = sorted(set(self._session.inputs) - self._managed - set(self.inputs))
         if missing:
             raise StateError(
-                f"Missing Input: {missing[0]}. {self._session.filename!r} wants it and nothing gave it; set it before "
+                f"Missing Input: {missing[0]}. {self._session.owner(missing[0])} wants it and nothing gave it; set it before "
                 f"you append tokens: generator.set_model_input({missing[0]!r}, array)"
             )
 

@@ -1,13 +1,16 @@
 """Graphs whose keys and values grow: each run takes the past and returns it with the new tokens behind it.
 
 Graphs that cannot append in place are like that: those without GroupQueryAttention, GPT-2's with keys and values in one
-tensor, and any whose config has past_present_share_buffer off. All rows are read together: padding stays in the rows
-and is masked, positions count real tokens only, so each row is that row alone.
+tensor, those of several files, and any whose config has past_present_share_buffer off. All rows are read together:
+padding stays in the rows and is masked, positions count real tokens only, so each row is that row alone.
+
+Layers of convolution or recurrence keep a state of one size beside it. It cannot be cut: going back needs a snapshot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,13 +20,28 @@ from numpy.typing import NDArray
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
 from genai_lab.models.extras import RunExtras, unknown_input
-from genai_lab.models.graph import past_names, past_shape, token_inputs
+from genai_lab.models.graph import fixed_names, fixed_shape, past_names, past_shape, row_axis, token_axis
 from genai_lab.models.model import Model
+from genai_lab.models.places import AnyPlace
+from genai_lab.models.session import Arrays
+from genai_lab.models.token_feeds import token_feeds
 
-Arrays = dict[str, NDArray[Any]]
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A place to go back to. A run makes new arrays and changes none, so keeping them copies nothing."""
+
+    past: Arrays
+    mask: NDArray[np.bool_]
+    outputs: Arrays
+
+    @property
+    def length(self) -> int:
+        """Tokens that are in it."""
+        return int(self.mask.shape[1])
 
 
-class GrowingState:
+class GrowingState(AnyPlace):
     """The past of `rows` sequences and the runs over it.
 
     Args:
@@ -34,9 +52,13 @@ class GrowingState:
 
     def __init__(self, model: Model, rows: int, capacity: int, extras: RunExtras | None = None) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
-        self.past_names = past_names(model.session, model.config)
-        self.extras = extras or RunExtras(model.session, model.config)
+        self.graph = model.graph.begin()
+        self.past_names = past_names(self.graph, model.config)
+        self.fixed_names = fixed_names(self.graph, model.config)
+        self.extras = extras or RunExtras(self.graph, model.config)
         self._past: Arrays = {}
+        self._mask: NDArray[np.bool_]  # [rows, tokens] False: padding
+        self._kept: Kept | None = None
         self.clear()
 
     @property
@@ -55,41 +77,83 @@ class GrowingState:
         """Take [S] new tokens of a single row after `cached` ones; what was known behind those is forgotten."""
         if cached + tokens.size > self.capacity:
             raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
+        held = self._mask.shape[1]
+        if self.fixed_names and cached < held:  # they are in the state, which cannot be taken back: not twice
+            tokens, cached = tokens[held - cached :], held
         self._cut(cached)
         self._ids, self._mask = tokens[None, :], np.ones((1, cached + tokens.size), bool)
 
     def run(self) -> None:
         """Run the graph over what was taken."""
-        self._run(self._ids, self._mask)
+        if self._ids.size:
+            self._run(self._ids, self._mask)
 
     def read_logits(self) -> NDArray[np.float32]:
         """[V] of the single row's last token."""
         row: NDArray[np.float32] = self.last_logits()[0]
         return row
 
+    def read_all_logits(self) -> NDArray[np.float32]:
+        """[S, V] float32 logits of every position of the single row, or [1, V] of the last."""
+        rows: NDArray[np.float32] = self._logits()[0].astype(np.float32, copy=False)
+        return rows
+
     def take_prefix(self, source: GrowingState, length: int) -> None:
         """Hold the first `length` tokens that `source` holds."""
-        self._past = {name: cut(source._past[name], length) for name in self.past_names}
-        self._mask = source._mask[:, :length]
+        if length == 0:
+            self.clear()
+            return
+        here = source._here()
+        if source.fixed_names and length != here.length:
+            raise StateError(
+                f"fork: a state of convolutions or recurrences holds {here.length} tokens and cannot be cut to {length}; "
+                "fork where the generator is now"
+            )
+        self._restore(here)
+        self._cut(length)
+        self._mask = self._mask[:, :length]
+
+    def rewind(self, length: int) -> int:
+        """The text was cut to `length` tokens; returns how many of them are held.
+
+        Raises:
+            StateError: layers of convolution or recurrence are past that place, and no snapshot was taken there.
+        """
+        if not self.fixed_names or length >= self._mask.shape[1]:
+            return length
+        if length == 0:
+            self.clear()
+            return 0
+        if self._kept is None or length not in (self._kept.length, self._kept.length + 1):
+            has = "" if self._kept is None else f" cannot restore snapshot at length {self._kept.length}, and it"
+            raise StateError(
+                f"RecurrentState::RewindTo({length}){has} is not supported without a snapshot: layers of convolution or "
+                "recurrence keep one state, not one per token. Call snapshot_state() at the place to come back to, or "
+                "rewind_to(0)"
+            )
+        self._restore(self._kept)
+        return self._kept.length
+
+    def snapshot(self) -> None:
+        """Remember this place, in place of the one remembered before. Only states that cannot be cut need it."""
+        if self.fixed_names:
+            self._kept = self._here()
 
     # ---- several ------------------------------------------------------------------------------------------------
 
     def read_rows(self, prompts: Sequence[NDArray[np.int32]], _chunk_size: int | None) -> list[Reading]:
-        """Read every row's prompt, all in one run."""
+        """Read every row's prompt, all in one run. A state that cannot be told of padding is read row by row."""
         start = perf_counter_ns()
-        width = max(prompt.size for prompt in prompts)
-        ids, real = np.full((self.rows, width), self.model.config.model.pad_token_id, np.int32), []
-        for row, prompt in enumerate(prompts):
-            ids[row, width - prompt.size :] = prompt  # padded on the left: the last position is everyone's last token
-            real.append([False] * (width - prompt.size) + [True] * prompt.size)
         self.clear()
-        self._run(ids, np.array(real))
+        if self.fixed_names and len({prompt.size for prompt in prompts}) > 1:
+            self._read_apart(prompts)
+        else:
+            self._read_together(prompts)
         return [Reading(tuple(range(self.rows)), start, perf_counter_ns())]
 
     def last_logits(self) -> NDArray[np.float32]:
         """[rows, V] of every row's last token."""
-        logits = self._outputs[self.model.config.model.decoder.outputs.logits]
-        last: NDArray[np.float32] = logits[:, -1].astype(np.float32, copy=False)
+        last: NDArray[np.float32] = self._logits()[:, -1].astype(np.float32, copy=False)
         return last
 
     def decode(self, tokens: NDArray[np.int32]) -> None:
@@ -100,7 +164,7 @@ class GrowingState:
     def reorder(self, parents: Sequence[int], _begin: Sequence[int]) -> None:
         """Row i becomes what row parents[i] was."""
         for name, value in self._past.items():
-            axis = row_axis(value)
+            axis = row_axis(value.shape) if name in self.past_names else 0
             self._past[name] = np.take(value, list(parents), axis=axis)
         self._mask = self._mask[list(parents)]
 
@@ -114,23 +178,19 @@ class GrowingState:
 
     def clear(self) -> None:
         """Forget every token."""
-        session, config = self.model.session, self.model.config
-        self._past = {
-            name: np.zeros(past_shape(config, session, name, self.rows, 0), session.inputs[name].dtype)
-            for name in self.past_names
-        }
+        inputs, config = self.graph.inputs, self.model.config
+        shapes = {name: past_shape(config, inputs[name], self.rows, 0) for name in self.past_names}
+        shapes |= {name: fixed_shape(inputs[name], self.rows, self.graph.filename) for name in self.fixed_names}
+        self._past = {name: np.zeros(shape, inputs[name].dtype) for name, shape in shapes.items()}
         self._ids = np.zeros((self.rows, 0), np.int32)
-        self._mask = np.zeros((self.rows, 0), bool)  # [rows, tokens] False: padding
+        self._mask = np.zeros((self.rows, 0), bool)
         self._feeds: Arrays = {}
-        self._outputs: Mapping[str, Any] = {}
+        self._outputs: Arrays = {}
+        self._in_prompt, self._kept = True, None
 
     def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
         """A copy of one output of the last run, as the graph gave it."""
-        if not self._outputs:
-            raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
-        if name not in self._outputs:
-            raise ArgumentError(f"get_output({name!r}): no such output; allowed are {', '.join(self._outputs)}")
-        return np.array(self._outputs[name])
+        return copy_of_output(name, self._outputs)
 
     def input(self, name: str) -> NDArray[Any]:
         """A copy of one input of the last run."""
@@ -140,50 +200,80 @@ class GrowingState:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
+    def _logits(self) -> NDArray[Any]:
+        return self._outputs[self.model.config.model.decoder.outputs.logits]
+
+    def _here(self) -> Kept:
+        return Kept(self._past, self._mask, self._outputs)
+
+    def _restore(self, kept: Kept) -> None:
+        self._past, self._mask, self._outputs = dict(kept.past), kept.mask, kept.outputs
+
     def _cut(self, length: int) -> None:
         if length < self._mask.shape[1]:
-            self._past = {name: cut(value, length) for name, value in self._past.items()}
+            self._past = {
+                name: cut(value, length) if name in self.past_names else value for name, value in self._past.items()
+            }
+
+    def _read_together(self, prompts: Sequence[NDArray[np.int32]]) -> None:
+        width = max(prompt.size for prompt in prompts)
+        ids, real = np.full((self.rows, width), self.model.config.model.pad_token_id, np.int32), []
+        for row, prompt in enumerate(prompts):
+            ids[row, width - prompt.size :] = prompt  # padded on the left: the last position is everyone's last token
+            real.append([False] * (width - prompt.size) + [True] * prompt.size)
+        self._run(ids, np.array(real))
+
+    def _read_apart(self, prompts: Sequence[NDArray[np.int32]]) -> None:
+        """Every row alone, then side by side with room in front of the shorter ones."""
+        width = max(prompt.size for prompt in prompts)
+        alone = []
+        for prompt in prompts:
+            state = GrowingState(self.model, 1, self.capacity, self.extras)
+            state.prepare(prompt, 0)
+            state.run()
+            alone.append(state)
+        for name in self._past:
+            values = [state._past[name] for state in alone]
+            if name in self.past_names:
+                values = [widened(value, width) for value in values]
+            self._past[name] = np.concatenate(values, axis=row_axis(values[0].shape) if name in self.past_names else 0)
+        self._mask = np.array([[False] * (width - p.size) + [True] * p.size for p in prompts])
+        last = np.concatenate([state.last_logits() for state in alone])
+        self._outputs = {self.model.config.model.decoder.outputs.logits: last[:, None]}
+        self._feeds, self._in_prompt = alone[-1]._feeds, False
 
     def _run(self, ids: NDArray[np.int32], mask: NDArray[np.bool_]) -> None:
         """Run over new tokens `ids` [rows, S]; `mask` [rows, T] covers the past and them."""
         self.extras.check_complete()
-        self._feeds = self._past | self._inputs(ids, mask) | self.extras.used
-        values = self.model.session.inference.run(None, self._feeds, self.extras.options)
-        outputs = dict(zip(self.model.session.outputs, values, strict=True))
-        self._past = {past: outputs[present] for past, present in self.past_names.items()}
+        self._in_prompt = self._in_prompt and (ids.shape[1] > 1 or mask.shape[1] == 1)
+        self._feeds = self._past | token_feeds(self.graph, self.model.config, ids, mask) | self.extras.used
+        outputs = self.graph.run(self._feeds, self.extras.options, is_prompt=self._in_prompt)
+        names = self.past_names | self.fixed_names
+        self._past = {past: present_of(past, present, outputs) for past, present in names.items()}
         self._outputs, self._mask = outputs, mask
 
-    def _inputs(self, ids: NDArray[np.int32], mask: NDArray[np.bool_]) -> Arrays:
-        """The token inputs by their names in the graph, in the types that it wants."""
-        known = self.model.session.inputs
-        total, new = mask.shape[1], ids.shape[1]
-        values: dict[str, Any] = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "position_ids": np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, total - new :],
-            "total_sequence_length": total,
-            "past_sequence_length": total - new,
-            "past_key_values_length": total - new,
-            "current_sequence_length": total,
-        }
-        return {
-            name: shaped(values[kind], known[name].dtype, len(known[name].shape))
-            for kind, name in token_inputs(self.model.config).items()
-            if name in known
-        }
+
+def copy_of_output(name: str, outputs: Mapping[str, Any]) -> NDArray[Any]:
+    """One output of the last run by its name in the graph."""
+    if not outputs:
+        raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
+    if name not in outputs:
+        raise ArgumentError(f"get_output({name!r}): no such output; allowed are {', '.join(outputs)}")
+    return np.array(outputs[name])
 
 
-def shaped(value: Any, dtype: np.dtype[Any], rank: int) -> NDArray[Any]:
-    """A number or array in the type and with the number of axes that a graph wants."""
-    array = np.asarray(value).astype(dtype)
-    return array if array.ndim else np.full((1,) * rank, array)
-
-
-def row_axis(past: NDArray[Any]) -> int:
-    """Which axis of a past counts the rows."""
-    return past.ndim - 4
+def present_of(past: str, present: str, outputs: Arrays) -> NDArray[Any]:
+    """What the next run takes as `past`; a stage may also give it under that very name."""
+    return outputs[present] if present in outputs else outputs[past]
 
 
 def cut(past: NDArray[Any], length: int) -> NDArray[Any]:
     """The first `length` tokens of a past."""
-    return np.ascontiguousarray(past[..., :length, :])
+    return np.ascontiguousarray(past.take(range(length), axis=token_axis(past.shape)))
+
+
+def widened(past: NDArray[Any], length: int) -> NDArray[Any]:
+    """A past with zeros in front, `length` tokens in all."""
+    axis = token_axis(past.shape)
+    room = [(length - past.shape[axis], 0) if n == axis else (0, 0) for n in range(past.ndim)]
+    return np.pad(past, room)

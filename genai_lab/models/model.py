@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 from functools import cached_property
 from types import TracebackType
@@ -15,8 +16,10 @@ from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
 from genai_lab.models.grammar_tokens import token_table
-from genai_lab.models.graph import appends_in_place, check_graph
-from genai_lab.models.session import Session, open_session
+from genai_lab.models.graph import appends_in_place, one_shape, past_names, past_shape
+from genai_lab.models.opening import open_encoder, open_graph
+from genai_lab.models.session import Graph, Session
+from genai_lab.models.speculative_config import check_speculative
 from genai_lab.models.token_texts import TokenTexts
 
 if TYPE_CHECKING:
@@ -37,9 +40,12 @@ class Model:
         if not isinstance(source, str | os.PathLike | Config):
             raise ArgumentTypeError(f"Model() takes a folder's path or a Config, got {type(source).__name__}")
         self.config = source if isinstance(source, Config) else Config(source)
-        self._session: Session | None = open_session(self.config, self.config.model.decoder.filename)
-        check_graph(self._session, self.config)
+        check_speculative(self.config)
+        self._graph: Graph | None = open_graph(self.config)
+        self.encoder: Session | None = open_encoder(self.config)
         self.token_texts = TokenTexts(self.config)
+        draft = self.config.of_draft()
+        self.draft: Model | None = None if draft is None else Model(draft)
 
     @property
     def type(self) -> str:
@@ -52,11 +58,22 @@ class Model:
         return "CPU"
 
     @property
-    def session(self) -> Session:
-        """The loaded graph."""
-        if self._session is None:
+    def graph(self) -> Graph:
+        """The loaded graph, of one file or of several."""
+        if self._graph is None:
             raise StateError("this Model is closed; load it again to go on")
-        return self._session
+        return self._graph
+
+    @property
+    def session(self) -> Session:
+        """The loaded graph of a model of one file, which engines and speculation need."""
+        graph = self.graph
+        if not isinstance(graph, Session):
+            raise StateError(
+                f"{self.config.folder.name!r} is a model of several files ({graph.filename}); only a model whose decoder "
+                "is one file can be used here. Use a Generator"
+            )
+        return graph
 
     @property
     def vocab_size(self) -> int:
@@ -67,14 +84,27 @@ class Model:
     def kv_layout(self) -> KVLayout:
         """Keys and values per token."""
         decoder = self.config.model.decoder
-        first = self.session.inputs[decoder.inputs.past_key_names % 0]
-        return KVLayout(decoder.num_hidden_layers, decoder.num_key_value_heads, decoder.head_size, first.dtype.name)
+        past = list(past_names(self.graph, self.config))
+        dtype = self.graph.inputs[past[0]].dtype.name if past else "float32"
+        heads = decoder.num_key_value_heads or decoder.num_attention_heads
+        return KVLayout(decoder.num_hidden_layers if past else 0, heads, decoder.head_size, dtype)
+
+    @cached_property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes that one token takes in the cache: its keys and values in every layer that has them."""
+        sizes = (
+            (past_shape(self.config, self.graph.inputs[name], 1, 1), self.graph.inputs[name].dtype.itemsize)
+            for name in past_names(self.graph, self.config)
+        )
+        return sum(math.prod(shape) * size for shape, size in sizes)
 
     @cached_property
     def appends_in_place(self) -> bool:
         """Whether the graph writes new keys and values into the memory that holds the past, as GroupQueryAttention
         does. The config may say so (past_present_share_buffer); otherwise it is tried once."""
-        return self.config.search_options().past_present_share_buffer or appends_in_place(self.session, self.config)
+        if self.encoder is not None or not isinstance(self.graph, Session) or not one_shape(self.graph, self.config):
+            return False
+        return self.config.search_options().past_present_share_buffer or appends_in_place(self.graph, self.config)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -89,19 +119,21 @@ class Model:
     def describe(self) -> dict[str, Any]:
         """Facts about the model that a trace keeps: name, vocabulary, bytes a token costs in the cache, threads."""
         return {
-            "name": self.session.name or self.config.folder.name,
+            "name": self.graph.name or self.config.folder.name,
             "type": self.type,
             "vocab_size": self.vocab_size,
             "context_length": self.config.model.context_length,
-            "kv_bytes_per_token": self.kv_layout.bytes_per_token,
+            "kv_bytes_per_token": self.kv_bytes_per_token,
             "eos_token_ids": list(self.config.model.eos_token_ids),
-            "threads": self.session.threads,
+            "threads": self.graph.threads,
             "onnxruntime": ort.__version__,
         }
 
     def close(self) -> None:
         """Free the session. Generators made from this model cannot go on; closing twice is allowed."""
-        self._session = None
+        self._graph = self.encoder = None
+        if self.draft is not None:
+            self.draft.close()
 
     def __enter__(self) -> Model:
         return self
@@ -112,5 +144,5 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._session is None else f"vocabulary {self.vocab_size:,}"
+        state = "closed" if self._graph is None else f"vocabulary {self.vocab_size:,}"
         return f"<genai_lab.Model {self.config.folder.name!r}: {self.type}, {state}>"

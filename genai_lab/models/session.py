@@ -1,4 +1,8 @@
-"""An ONNX Runtime session for one file of a model folder, made from the config's session options. CPU only."""
+"""An ONNX Runtime session for one file of a model folder, made from the config's session options. CPU only.
+
+`Graph` is what a running decoder sees: names in, names out. A `Session` is the graph of one file; graphs of several
+files are `pipeline.Stages` and `embedding.Embedded`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from genai_lab.config import Config, check_providers
+from genai_lab.config.session_options import SessionOptions
 from genai_lab.errors import ModelFolderError
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -35,8 +41,26 @@ class TensorInfo:
     shape: tuple[int | str | None, ...]
 
 
+Arrays = dict[str, NDArray[Any]]
+
+
+class Graph(Protocol):
+    """What takes inputs by name and gives outputs by name, be it one file or several."""
+
+    filename: str
+    name: str
+    threads: int
+    inputs: Mapping[str, TensorInfo]
+    outputs: Mapping[str, TensorInfo]
+
+    def rank(self, name: str) -> int: ...
+    def owner(self, name: str) -> str: ...  # words for the file that wants the input `name`
+    def begin(self) -> Graph: ...  # for one generator: what stages hand on from run to run is its own
+    def run(self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True) -> Arrays: ...
+
+
 class Session:
-    """A loaded graph with its signature."""
+    """A loaded graph of one file with its signature."""
 
     def __init__(self, inference: ort.InferenceSession, filename: str) -> None:
         self.inference = inference
@@ -50,22 +74,46 @@ class Session:
         """How many axes an input has."""
         return len(self.inputs[name].shape)
 
+    def owner(self, _name: str) -> str:
+        """Which file wants an input, for errors."""
+        return repr(self.filename)
 
-def open_session(config: Config, filename: str) -> Session:
-    """Load `filename` of the config's folder (or the bytes given by `config.add_model_data`)."""
+    def begin(self) -> Session:
+        """One generator's: nothing is kept between runs."""
+        return self
+
+    def run(self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True) -> Arrays:
+        """Every output for these inputs; more of them than the graph has are left out."""
+        del is_prompt  # one graph does both
+        used = {name: value for name, value in feeds.items() if name in self.inputs}
+        return dict(zip(self.outputs, self.inference.run(None, used, options), strict=True))
+
+
+def open_session(
+    config: Config,
+    filename: str,
+    options: SessionOptions | None = None,
+    named: str = "model.decoder.filename",
+) -> Session:
+    """Load `filename` of the config's folder (or the bytes given by `config.add_model_data`).
+
+    Args:
+        options: of this file; None takes the decoder's.
+        named: which key of genai_config.json names the file, for errors.
+    """
     check_providers(config.providers, ort.get_available_providers())
-    options = session_options(config)
+    wanted = session_options(config.model.decoder.session_options if options is None else options)
     source: Any = config.model_data.get(filename)
     if source is None:
         path = config.folder / filename
         if not path.is_file():
             raise ModelFolderError(
-                f"{str(path)!r} does not exist; genai_config.json names it as model.decoder.filename. Give the folder "
+                f"{str(path)!r} does not exist; genai_config.json names it as {named}. Give the folder "
                 "that the builder wrote, or correct the name"
             )
         source = str(path)
     try:
-        inference = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        inference = ort.InferenceSession(source, wanted, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own exception classes, all derived from Exception
         raise _cannot_load(config, filename, str(error)) from error
     return Session(inference, filename)
@@ -97,9 +145,8 @@ def _cannot_load(config: Config, filename: str, reason: str) -> ModelFolderError
     )
 
 
-def session_options(config: Config) -> ort.SessionOptions:
+def session_options(wanted: SessionOptions) -> ort.SessionOptions:
     """Session options as genai_config.json sets them."""
-    wanted = config.model.decoder.session_options
     options = ort.SessionOptions()
     options.log_severity_level = 3 if wanted.log_severity_level is None else wanted.log_severity_level
     environment = os.environ.get("OMP_NUM_THREADS", "")

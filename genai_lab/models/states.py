@@ -24,9 +24,13 @@ class OneRow(Protocol):
     def prepare(self, tokens: NDArray[np.int32], cached: int) -> None: ...  # [S] new tokens after `cached` ones
     def run(self) -> None: ...
     def read_logits(self) -> NDArray[np.float32]: ...  # [V], of the last token; the next run overwrites them
+    def read_all_logits(self) -> NDArray[np.float32]: ...  # [S or 1, V], of every position that the graph gives
     def output(self, name: str, length: int) -> NDArray[Any]: ...
     def input(self, name: str) -> NDArray[Any]: ...
     def take_prefix(self, source: Any, length: int) -> None: ...
+    def admit(self, tokens: NDArray[np.int32], length: int, /) -> NDArray[np.int32]: ...  # as they enter the text
+    def rewind(self, length: int) -> int: ...  # how many of the first `length` tokens are still held
+    def snapshot(self) -> None: ...  # a place for a later rewind
 
 
 class ManyRows(Protocol):

@@ -32,13 +32,17 @@ class RandomStream:
         number."""
         if weights.size < 2:
             return 0
-        low, high = self._words.random_raw(2)
-        number = (float(low) + float(high) * 2.0**32) / 2.0**64
-        number = min(number, float(np.nextafter(1.0, 0.0)))
+        number = self.uniform()
         wide = weights.astype(np.float64)
         cumulative = np.cumsum(wide / wide.sum())
         cumulative[-1] = 1.0
         return int(np.searchsorted(cumulative, number, side="left"))
+
+    def uniform(self) -> float:
+        """The next number in [0, 1)."""
+        low, high = self._words.random_raw(2)
+        number = (float(low) + float(high) * 2.0**32) / 2.0**64
+        return min(number, float(np.nextafter(1.0, 0.0)))
 
     @property
     def numpy(self) -> np.random.Generator:

@@ -1,0 +1,76 @@
+"""Whether and how a generator speculates: the checks, and the search made of its parts."""
+
+from __future__ import annotations
+
+from genai_lab.config import SearchOptions
+from genai_lab.decoding import Chooser, Hooks
+from genai_lab.decoding.speculation import SpeculativeOptions, SpeculativeStats
+from genai_lab.errors import ArgumentError, StateError
+from genai_lab.generation.proposers import DraftProposer, NgramProposer, Proposer
+from genai_lab.generation.speculative import Speculative
+from genai_lab.models import Model
+from genai_lab.sampling import EffectiveMode
+
+
+def speculates(model: Model, speculative: SpeculativeOptions) -> bool:
+    """Whether generators of this model propose tokens: it has a draft, or n-grams are looked up."""
+    return model.draft is not None or speculative.ngram_size > 0
+
+
+def make_speculative(
+    model: Model,
+    options: SearchOptions,
+    mode: EffectiveMode,
+    chooser: Chooser,
+    hooks: Hooks,
+    speculative: SpeculativeOptions,
+) -> Speculative:
+    """The search of a generator that speculates.
+
+    Raises:
+        ArgumentError, StateError: options or a model that speculation cannot be combined with; says which.
+    """
+    check_speculation(model, options, speculative)
+    stats = SpeculativeStats()
+    proposer: Proposer = NgramProposer(speculative, stats)
+    if model.draft is not None:
+        proposer = DraftProposer(model.draft, options.max_length, chooser, stats)
+    return Speculative(model, options, mode, chooser, hooks, speculative, stats, proposer)
+
+
+def check_speculation(model: Model, options: SearchOptions, speculative: SpeculativeOptions) -> None:
+    """Raises when options or the model do not allow speculation."""
+    if model.draft is not None and speculative.ngram_size:
+        raise ArgumentError(
+            "n-gram decoding cannot be combined with a draft model; this model has one (model.draft of "
+            "genai_config.json), set ngram_size=0"
+        )
+    if options.num_beams > 1:
+        raise ArgumentError(
+            f"num_beams is {options.num_beams}: beam search does not speculate; set num_beams=1, or speculate on "
+            "another generator"
+        )
+    if options.batch_size > 1:
+        raise ArgumentError(f"batch_size is {options.batch_size}: speculation works on one sequence; set batch_size=1")
+    if model.draft is not None and options.no_repeat_ngram_size:
+        raise ArgumentError(
+            f"no_repeat_ngram_size is {options.no_repeat_ngram_size}: a draft model does not support it; set it to 0"
+        )
+    if model.draft is None:
+        _check_ngram(model)
+
+
+def _check_ngram(model: Model) -> None:
+    decoder = model.config.model.decoder
+    window = decoder.sliding_window
+    if window is not None and window.get("slide_key_value_cache", True):
+        raise StateError(
+            "n-gram decoding needs a rewindable KV cache; this model's slides (model.decoder.sliding_window). Set "
+            "ngram_size=0"
+        )
+    logits = model.session.outputs[decoder.outputs.logits]
+    if len(logits.shape) == 3 and logits.shape[1] == 1:
+        raise StateError(
+            f"n-gram decoding needs logits of every position; {model.session.filename!r} gives pruned last-token-only "
+            "logits. Build it with prune_lm_head=false, or set ngram_size=0"
+        )

@@ -1,0 +1,385 @@
+"""Speculation in a generator: somebody proposes several tokens, the model looks at all of them in one run, and takes
+those that it would have written itself, and one more.
+
+A round decides several tokens; the caller gets one per call. Whatever is decided and not handed out yet can be thrown
+away: the text is the truth, the cache and the random stream follow it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from genai_lab.config import SearchOptions
+from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, choose, forward, forward_all, process, settle
+from genai_lab.decoding.history import Ahead
+from genai_lab.decoding.speculation import (
+    AdaptiveWidth,
+    Cooldown,
+    Proposal,
+    SpeculativeOptions,
+    SpeculativeStats,
+    Verdict,
+    accept_by_ratio,
+)
+from genai_lab.decoding.step import with_stop
+from genai_lab.decoding.token_input import token_array
+from genai_lab.errors import StateError
+from genai_lab.generation.proposers import Proposer
+from genai_lab.generation.run_log import RunLog
+from genai_lab.models import Model, RunExtras, make_one
+from genai_lab.models.chunks import chunk_stops
+from genai_lab.sampling import Choice, EffectiveMode
+from genai_lab.sampling.sampler import filter_candidates
+from genai_lab.tracing import Change, Masking, Tracer
+from genai_lab.types import FinishReason, Tensor
+
+Chosen = tuple[Choice, tuple[Change | Masking, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A token that a round decided and nobody has seen yet."""
+
+    chosen: Chosen
+    logits: NDArray[np.float32]  # [V] that it was chosen from
+    stream_state: Any  # of the random stream behind it; None: nothing was drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the present queue came from."""
+
+    width: int
+    proposed: int
+    accepted: int
+    started_ns: int
+
+
+class Speculative:
+    """The search of a generator with a draft model or an n-gram lookup.
+
+    Args:
+        model, options, mode: what runs, and how.
+        chooser: turns the target's logits into a token.
+        hooks: what a person put into the step.
+        speculative: how to speculate.
+        stats, proposer: who counts, who proposes.
+        rows_needed: refuse a graph that gives the last position's logits only, instead of checking token by token.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        options: SearchOptions,
+        mode: EffectiveMode,
+        chooser: Chooser,
+        hooks: Hooks,
+        speculative: SpeculativeOptions,
+        stats: SpeculativeStats,
+        proposer: Proposer,
+    ) -> None:
+        self.model, self.options, self._chooser = model, options, chooser
+        self._state = make_one(model, options.max_length)
+        self._tokens = Sequence(options.max_length)
+        self._cached = 0  # tokens of the text whose keys and values are in the cache
+        self._row: NDArray[np.float32] | None = None  # [V] logits of the text's last token; None: not computed
+        self._queue: deque[Decided] = deque()
+        self._round: Round | None = None
+        self._joins_next = False  # a round's last token is not in the cache, but joins the next round's run
+        self._next = 0
+        self.finish: FinishReason | None = None
+        self.stop_reason: str | None = None
+        self._started_ns = 0
+        self._rule = StopRule(frozenset(model.config.model.eos_token_ids), options.max_length)
+        self._log = RunLog(model, options, mode, self._tokens, None, hooks)
+        self._stats, self._proposer = stats, proposer
+        stats.guided = chooser.guide is not None
+        self._width = AdaptiveWidth(speculative.min_adaptive_k, speculative.max_draft_tokens)
+        self._cooldown = Cooldown(speculative.cooldown)
+
+    # ---- what a generator asks ----------------------------------------------------------------------------------
+
+    @property
+    def token_count(self) -> int:
+        """Tokens handed out so far, prompt included."""
+        return len(self._tokens)
+
+    @property
+    def next_tokens(self) -> NDArray[np.int32]:
+        """[1] the token of the last step; 0 before the first."""
+        return np.array([self._next], np.int32)
+
+    @property
+    def extras(self) -> RunExtras:
+        """What the caller added to the runs."""
+        return self._state.extras
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """og's get_speculative_stats."""
+        width, cooldown = self._width, self._cooldown
+        return self._stats.as_og_dict(
+            active_rounds=int(bool(self._queue)),
+            tokens_buffered=len(self._queue),
+            effective_k=width.width,
+            adaptive_k_increases=width.increases,
+            adaptive_k_decreases=width.decreases,
+            adaptive_k_observations=width.observations,
+            adaptive_k_probes=width.probes,
+            adaptive_k_throughput=width.throughput,
+            cooldown_entries=cooldown.entries,
+            cooldown_steps=cooldown.steps,
+            cooldown_remaining=cooldown.remaining,
+        )
+
+    def append(self, tokens: ArrayLike | Tensor, tracer: Tracer) -> None:
+        """Add tokens [n] or [1, n] and read them at once; what was decided and not handed out is thrown away."""
+        ids = token_array(tokens, self.model.vocab_size)
+        self._tokens.check_room(ids.size)
+        self._discard()
+        length = len(self._tokens)
+        self._tokens.extend(ids)
+        self._started_ns = perf_counter_ns()
+        place = self._log.append(tracer, ids, self._cached)
+        try:
+            self._row = self._read_all(place)
+            self._proposer.read(self._tokens.tokens)
+        except Exception:
+            self._tokens.rewind(length)
+            self._cached, self._row = min(self._cached, length), None
+            self._log.fail(tracer, "the model run failed while reading appended tokens")
+            raise
+        self.finish = self.stop_reason = None
+
+    def generate(self, tracer: Tracer) -> None:
+        """Hand out one token: one that is decided already, or the first of a new round."""
+        if not self._queue and not self._start_round(tracer):
+            self._step_alone(tracer)
+            return
+        self._hand_out(tracer)
+
+    def logits(self, tracer: Tracer) -> NDArray[np.float32]:
+        """[1, V] logits that the next token is, or was, chosen from."""
+        if self._queue:
+            return self._queue[0].logits.reshape(1, -1)
+        return self._present_row(tracer).reshape(1, -1)
+
+    def set_logits(self, logits: NDArray[np.float32]) -> None:
+        """Replace them, [V] or [1, V]; what was decided from others is thrown away."""
+        if self._row is None and not self._queue:
+            raise StateError("set_logits: no logits are computed yet; call append_tokens or get_logits first")
+        self._discard()
+        self._row = logits.reshape(-1).copy()
+
+    def sequence(self, _index: int) -> NDArray[np.int32]:
+        """[n] a copy of every token handed out, prompt included."""
+        return self._tokens.tokens.copy()
+
+    def rewind(self, length: int, tracer: Tracer) -> None:
+        """Keep the first `length` tokens."""
+        self._discard()
+        self._log.rewound(length, tracer)
+        self._tokens.rewind(length)
+        self._cached, self._row, self.finish = min(self._cached, length), None, None
+        self._proposer.rewind(length)
+        self._width.reset()
+        self._cooldown.reset()
+
+    def stop(self, tracer: Tracer) -> None:
+        """End the answer here."""
+        self._discard()
+        if self.finish is None:
+            self.finish = FinishReason.CANCELLED
+            self._log.generated(tracer, self.finish)
+
+    def input(self, name: str) -> NDArray[Any]:
+        """A copy of one input of the target's last run."""
+        return self._state.input(name)
+
+    def output(self, name: str) -> NDArray[Any]:
+        """A copy of one output of the target's last run."""
+        return self._state.output(name, self._cached)
+
+    # ---- a round ------------------------------------------------------------------------------------------------
+
+    def _start_round(self, tracer: Tracer) -> bool:
+        """Propose, check, decide; False when there is nothing to propose."""
+        if self._cooldown.remaining:
+            self._cooldown.take_step()
+            return False
+        self._started_ns = start = perf_counter_ns()
+        text, stream = self._tokens.tokens, self._chooser.stream
+        before = stream.state if self._chooser.draws else None
+        width = min(self._width.width, self.options.max_length - len(self._tokens))
+        try:
+            proposal = self._proposer.propose(text, self._tokens.answer_start, width)
+            self._stats.total_draft_ms += (perf_counter_ns() - start) / 1e6
+            if not proposal.tokens:
+                return False
+            rows = self._check(np.array(proposal.tokens, np.int32), tracer)
+            self._queue.extend(self._decide(proposal, rows, tracer))
+        except Exception:
+            self._queue.clear()
+            self._cached = min(self._cached, len(self._tokens))
+            raise
+        finally:
+            if before is not None:
+                stream.restore(before)
+        accepted = len(self._queue) - 1
+        self._cached = len(text) + accepted
+        self._row, self._joins_next = None, False
+        self._round = Round(width, len(proposal.tokens), accepted, start)
+        self._stats.count_round(width, accepted, len(proposal.tokens))
+        return True
+
+    def _check(self, proposed: NDArray[np.int32], tracer: Tracer) -> NDArray[np.float32]:
+        """[K + 1, V] the target's logits before each proposed token and behind the last."""
+        start = perf_counter_ns()
+        known = self._row
+        text = self._tokens.tokens
+        first = len(text) if known is not None else len(text) - 1  # the last token joins the run if it is not read yet
+        fed = np.concatenate([text[first:], proposed])
+        rows = self._run(fed, first, tracer)
+        self._stats.total_target_verify_ms += (perf_counter_ns() - start) / 1e6
+        return rows if known is None else np.concatenate([known[None, :], rows])
+
+    def _run(self, fed: NDArray[np.int32], cached: int, tracer: Tracer) -> NDArray[np.float32]:
+        """[S, V] logits of every fed token, in one run where the graph gives them all."""
+        place = self._log.place(tracer, cached)
+        rows = forward_all(self._state, fed, cached, place)
+        self._stats.target_verify_forward_passes += 1
+        if len(rows) == fed.size:
+            return rows.copy()
+        single = []
+        for index in range(fed.size):  # a graph that gives the last position's logits only
+            single.append(forward_all(self._state, fed[index : index + 1], cached + index, place)[-1].copy())
+            self._stats.target_verify_forward_passes += 1
+        return np.stack(single)
+
+    def _decide(self, proposal: Proposal, rows: NDArray[np.float32], tracer: Tracer) -> list[Decided]:
+        """The proposed tokens that are taken, and one more."""
+        decided: list[Decided] = []
+        text = self._tokens.tokens
+        place = self._log.place(tracer, self._cached)
+        for index, row in enumerate(rows):
+            ahead = Ahead(np.append(text, np.array(proposal.tokens[:index], np.int32)), self._tokens.answer_start)
+            here = Place(tracer, place.run, place.index + index)
+            is_last = index == len(proposal.tokens)
+            if proposal.drawn_from is not None and not is_last:
+                chosen, accepted = self._by_ratio(proposal, index, row, ahead, here)
+            else:
+                chosen = choose(row, ahead, self._chooser, here)
+                accepted = not is_last and chosen[0].token == proposal.tokens[index]
+            state = self._chooser.stream.state if self._chooser.draws else None
+            decided.append(Decided(chosen, row, state))
+            if not accepted:
+                break
+        return decided
+
+    def _by_ratio(
+        self, proposal: Proposal, index: int, row: NDArray[np.float32], ahead: Ahead, place: Place
+    ) -> tuple[Chosen, bool]:
+        """Speculative sampling of one proposed token."""
+        if proposal.drawn_from is None:
+            raise AssertionError("the draft drew its tokens")
+        scores, changes = process(row, ahead, self._chooser, place)
+        target = filter_candidates(scores, self._chooser.settings)
+        verdict: Verdict = accept_by_ratio(
+            proposal.tokens[index], target, proposal.drawn_from[index], self._chooser.stream
+        )
+        share = float(target.weights[target.ids == verdict.token].sum() / target.weights.sum(dtype=np.float64))
+        choice = with_stop(Choice(verdict.token, share, target.kept), ahead, self._chooser)
+        return (choice, changes), verdict.accepted
+
+    def _hand_out(self, tracer: Tracer) -> None:
+        """Commit the next decided token."""
+        decided = self._queue.popleft()
+        if decided.stream_state is not None:
+            self._chooser.stream.restore(decided.stream_state)
+        length = len(self._tokens)
+        self._commit(decided.chosen, decided.logits, tracer)
+        shown = len(self._tokens) > length
+        self._stats.tokens_emitted += shown
+        if not shown or (self.finish is not None and self._queue):
+            self._stats.tokens_discarded += 1 - shown
+            self._discard(interrupted=True)
+        elif not self._queue:
+            self._end_round(tracer)
+
+    def _end_round(self, tracer: Tracer) -> None:
+        """Everything was handed out; the last token is not in the cache yet and joins the next run."""
+        if self._round is None:
+            raise AssertionError("a round is under way")
+        ended, self._round = self._round, None
+        self._stats.complete_round(ended.accepted, ended.proposed)
+        if self.finish is None:
+            self._proposer.round_ended(self._tokens.tokens)
+        evaluated = min(ended.accepted + 1, ended.proposed)
+        is_full = ended.proposed == self._width.width
+        self._cooldown.observe(ended.accepted, is_full=is_full, at_smallest=self._width.at_smallest)
+        if is_full:
+            took = (perf_counter_ns() - ended.started_ns) / 1e6
+            self._width.observe(ended.accepted + 1, ended.accepted, evaluated, took)
+        self._joins_next = True
+        if ended.proposed == 1 and self.finish is None:  # so narrow a round reads its last token at once, alone
+            self._present_row(tracer)
+
+    def _step_alone(self, tracer: Tracer) -> None:
+        """A plain step, when nothing was proposed."""
+        row = self._present_row(tracer)
+        self._stats.standard_fallback_steps += 1
+        chosen = choose(row, self._tokens, self._chooser, self._log.place(tracer, self._cached))
+        self._row = None
+        self._commit(chosen, row, tracer)
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _commit(self, chosen: Chosen, logits: NDArray[np.float32], tracer: Tracer) -> None:
+        place = self._log.place(tracer, self._cached)
+        self.finish = settle(chosen, logits, self._tokens, self._rule, place, self._started_ns)
+        self._next, self.stop_reason = chosen[0].token, chosen[0].stop
+        self._log.generated(tracer, self.finish)
+
+    def _discard(self, *, interrupted: bool = False) -> None:
+        """Throw away what is decided and not handed out."""
+        interrupted = interrupted or bool(self._queue)
+        self._stats.tokens_discarded += len(self._queue)
+        self._stats.interrupted_rounds += interrupted
+        self._queue.clear()
+        self._round = None
+        self._cached = min(self._cached, len(self._tokens))
+
+    def _present_row(self, tracer: Tracer) -> NDArray[np.float32]:
+        """[V] logits of the text's last token."""
+        if self._row is None:
+            start = perf_counter_ns()
+            self._row = self._read_last(tracer)
+            if self._joins_next:
+                self._joins_next = False
+                self._stats.target_reanchor_forward_passes += 1
+                self._stats.total_target_reanchor_ms += (perf_counter_ns() - start) / 1e6
+        return self._row
+
+    def _read_last(self, tracer: Tracer) -> NDArray[np.float32]:
+        tokens = self._tokens.tokens
+        self._cached = min(self._cached, tokens.size - 1)
+        place = self._log.place(tracer, self._cached)
+        row = forward(self._state, tokens[self._cached :], self._cached, place).copy()
+        self._cached = tokens.size
+        return row
+
+    def _read_all(self, place: Place) -> NDArray[np.float32]:
+        tokens = self._tokens.tokens
+        row = self._row
+        for stop in chunk_stops(self._cached, tokens.size, self.options.chunk_size):
+            row = forward(self._state, tokens[self._cached : stop], self._cached, place).copy()
+            self._cached = stop
+        if row is None:
+            raise AssertionError("there is a token to read")
+        return row

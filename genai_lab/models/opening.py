@@ -1,0 +1,31 @@
+"""A folder's files -> the graph that runs: one file, stages in a row, or an embedding before a decoder; an encoder
+beside it."""
+
+from __future__ import annotations
+
+from genai_lab.config import Config
+from genai_lab.models.graph import check_graph
+from genai_lab.models.session import Graph, Session, open_session
+
+
+def open_graph(config: Config) -> Graph:
+    """Load the decoder's files and hold them against the config.
+
+    Raises:
+        ModelFolderError: a file is missing or damaged, or has not what the config names.
+    """
+    graph = _open(config)
+    check_graph(graph, config)
+    return graph
+
+
+def open_encoder(config: Config) -> Session | None:
+    """The encoder of a model that has one; its options are its own, else the decoder's."""
+    encoder = config.model.encoder
+    if encoder is None or not encoder.get("filename"):
+        return None
+    return open_session(config, encoder["filename"], encoder.get("session_options"), "model.encoder.filename")
+
+
+def _open(config: Config) -> Graph:
+    return open_session(config, config.model.decoder.filename)

@@ -1,0 +1,74 @@
+"""Speculation: the same table models, run by onnxruntime-genai and by us, give the same tokens and the same counters.
+
+Known differences, by choice: ours reads the draft's tokens in fewer runs (draft_forward_passes), and rebuilds nothing
+when tokens are appended in mid-round (target_reconciliation_forward_passes, ngram_history_*).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import genai_lab
+from tests.tables import random_table, table_model, table_pair
+
+og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
+pytestmark = pytest.mark.og
+OURS = {"draft_forward_passes"}
+
+
+def counters(stats: dict[str, Any]) -> dict[str, int]:
+    return {
+        name: value
+        for name, value in stats.items()
+        if isinstance(value, int | bool) and not name.endswith("_ms") and name not in OURS
+    }
+
+
+def told(library: Any, folder: Path, prompt: list[int], search: dict[str, Any], speculative: dict[str, Any]) -> Any:
+    """The text and the counters after every token."""
+    model = library.Model(str(folder))
+    params = library.GeneratorParams(model)
+    params.set_search_options(**search)
+    params.set_speculative_options(**speculative)
+    made = library.Generator(model, params)
+    made.append_tokens(np.array(prompt, np.int32))
+    steps = []
+    while not made.is_done():
+        made.generate_next_token()
+        steps.append((made.get_sequence(0).tolist(), counters(made.get_speculative_stats())))
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ngrams_agree_step_by_step(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    vocabulary = int(rng.integers(5, 10))
+    folder = table_model(tmp_path / "model", random_table(seed, vocabulary, ends=bool(rng.random() < 0.5)))
+    prompt = rng.integers(1, vocabulary - 1, int(rng.integers(2, 12))).tolist()
+    speculative = {
+        "ngram_size": int(rng.choice([2, 3, 4])),
+        "max_draft_tokens": int(rng.integers(1, 7)),
+        "ngram_chained_lookup": bool(rng.random() < 0.5),
+        "cooldown": bool(rng.random() < 0.5),
+    }
+    search: dict[str, Any] = {"max_length": len(prompt) + int(rng.integers(1, 60))}
+    if rng.random() < 0.5:
+        search |= {"do_sample": True, "random_seed": seed, "top_k": int(rng.choice([2, 3, 5]))}
+        search["temperature"] = float(rng.choice([0.5, 1.0, 3.0]))
+    if rng.random() < 0.3:
+        search["repetition_penalty"] = 1.3
+    assert told(genai_lab, folder, prompt, search, speculative) == told(og, folder, prompt, search, speculative)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_draft_agrees_under_greedy(tmp_path: Path, seed: int, width: int) -> None:
+    target = random_table(seed)
+    draft = target + np.random.default_rng(seed).standard_normal(target.shape).astype(np.float32)
+    folder = table_pair(tmp_path / "pair", target, draft)
+    search, speculative = {"max_length": 40}, {"max_draft_tokens": width}
+    assert told(genai_lab, folder, [1, 2, 3], search, speculative) == told(og, folder, [1, 2, 3], search, speculative)
