@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from genai_lab.kvcache import PagedCache
@@ -16,7 +17,12 @@ from genai_lab.kvcache.misses import Miss
 from genai_lab.tracing.engine_facts import AdmissionFact, Operands, PoolEvent, PoolFact
 
 Tables = Mapping[int, tuple[int, ...]]
-_TOKENS = ("token ", "tokens ")
+TOKEN_MASK = (1 << 29) - 1  # what is left of a token without its marks, see `request`
+_KINDS: dict[str, tuple[str, ...]] = {
+    "request": ("request ",),
+    "id": ("token id ", "here it is "),
+    "token": ("token ", "tokens "),
+}
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
@@ -92,14 +98,27 @@ def _evicted(eviction: Eviction) -> PoolFact:
 
 def admission_fact(request: int, cached_tokens: int, miss: Miss | None) -> AdmissionFact:
     """What a request took over from the cache, and why not more."""
-    template, operands = templated(miss.in_words()) if miss is not None else ("", ())
+    template, operands = templated(_miss_words(miss)) if miss is not None else ("", ())
     return AdmissionFact(request, cached_tokens, template, operands)
+
+
+def _miss_words(miss: Miss) -> str:
+    """The cache compares tokens with their marks; a person knows them without."""
+    if miss.expected is None or miss.found is None:
+        return miss.in_words()
+    cached, here = miss.expected & TOKEN_MASK, miss.found & TOKEN_MASK
+    if cached != here:
+        return replace(miss, expected=cached, found=here).in_words()
+    return (
+        f"block {miss.block_index} has the same text from token {miss.position} on, but read another way (as an answer "
+        f"token by token, or as a prompt in one piece), which gives other last digits"
+    )
 
 
 def templated(sentence: str) -> tuple[str, Operands]:
     """A sentence with its whole numbers taken out, so that equal sentences are kept once.
 
-    Numbers of requests and of tokens are named so, for readers that call those otherwise.
+    Numbers of requests, places of tokens and ids are named so, for readers that call those otherwise.
 
     >>> templated("block 3 (from token 48): request 7 has it")
     ('block {n1} (from token {token2}): request {request3} has it', (('n1', 3), ('token2', 48), ('request3', 7)))
@@ -109,7 +128,7 @@ def templated(sentence: str) -> tuple[str, Operands]:
     def take(found: re.Match[str]) -> str:
         before = sentence[: found.start()]
         goes_on = before.endswith(" to ") and bool(operands) and operands[-1][0].startswith("token")
-        kind = "request" if before.endswith("request ") else "token" if before.endswith(_TOKENS) or goes_on else "n"
+        kind = next((kind for kind, ends in _KINDS.items() if before.endswith(ends)), "token" if goes_on else "n")
         operands.append((f"{kind}{len(operands) + 1}", int(found[0])))
         return "{" + operands[-1][0] + "}"
 

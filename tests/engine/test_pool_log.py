@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import genai_lab
 from genai_lab.engine import Engine
+from genai_lab.engine.pool_log import admission_fact
+from genai_lab.engine.request import GENERATED_MARK
+from genai_lab.kvcache.misses import Miss, MissReason
 from genai_lab.kvcache.snapshots import BlockState, CacheSnapshot
 from tests.engine.asking import prompts
 from tests.engine.test_engine import answers
@@ -49,3 +53,11 @@ def test_a_recording_that_begins_later_knows_what_was_kept_before(tiny_folder: P
         engine.generate_all([prompts(9)[0]], max_generated_tokens=2)
     state = trace.state_at(int(trace.steps()["step"].iloc[0]))
     assert len(state.kept) == state.blocks_cached > 0
+
+
+def test_ids_are_told_without_the_marks_that_only_the_cache_knows() -> None:
+    miss = Miss(MissReason.DIFFERENT_TOKEN, 3, 62, expected=7 | GENERATED_MARK, found=9)
+    fact = admission_fact(1, 48, miss)
+    assert dict(fact.operands) == {"n1": 3, "token2": 62, "id3": 7, "id4": 9}
+    same = admission_fact(1, 48, replace(miss, found=7))
+    assert "read another way" in same.template

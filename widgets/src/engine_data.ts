@@ -7,7 +7,7 @@
 import type { Chunk } from "./chunk";
 import { BlockTable, countUpTo, Groups } from "./engine_index";
 import { type Block, BlockStory, type Holder, Pool, type PoolEvent, type PoolEventName } from "./engine_pool";
-import { count } from "./format";
+import { count, visible } from "./format";
 import { Table } from "./table";
 import type { Header, TurnInfo } from "./types";
 
@@ -72,12 +72,16 @@ export type Operands = readonly (readonly [string, number])[];
 const REQUESTS = /^(head|winner|by|owner|request\d*)$/;
 /** Places in a text, which people count from 1. */
 const PLACES = /^token\d*$/;
+const IDS = /^id\d*$/;
 
 /** Put numbers into a sentence by plain replacement: a text from elsewhere is never a format. */
-export function fill(template: string, operands: Operands): string {
+export function fill(template: string, operands: Operands, textOf?: (id: number) => string): string {
   let text = template;
   for (const [key, value] of operands) {
-    const words = REQUESTS.test(key) ? letters(value) : count(PLACES.test(key) ? value + 1 : value);
+    let words = count(PLACES.test(key) ? value + 1 : value);
+    if (REQUESTS.test(key)) words = letters(value);
+    else if (textOf && IDS.test(key)) words = `“${visible(textOf(value))}”`;
+    text = text.replace(textOf && IDS.test(key) ? `token id {${key}}` : `{${key}}`, () => words);
     text = text.split(`{${key}}`).join(words);
   }
   return text.replaceAll("{{", "{").replaceAll("}}", "}");
@@ -174,8 +178,11 @@ export class EngineData {
   private known: EngineRequest[] | null = null;
   private pools: Pool[] = [];
 
-  /** @param labelOf what a run answers, in words. */
-  constructor(private labelOf: (run: number) => string) {}
+  /** @param labelOf what a run answers, in words; @param textOf a token's text. */
+  constructor(
+    private labelOf: (run: number) => string,
+    private textOf: (id: number) => string = String,
+  ) {}
 
   // ---------------------------------------------------------------- reading
 
@@ -318,12 +325,13 @@ export class EngineData {
     const get = (column: string) => this.byName.admissions.get(column, row);
     const operands = () => this.named("admission_operands", this.admissionOperands.range(row));
     const template = this.word(get("template"));
+    const { textOf } = this;
     return {
       step: get("step"),
       request: get("request"),
       cachedTokens: get("cached_tokens"),
       get why() {
-        return fill(template, operands());
+        return fill(template, operands(), textOf);
       },
     };
   }

@@ -32,7 +32,10 @@ export class TraceData {
   readonly changed = new Table("changed");
   readonly seen = new Table("seen");
   readonly stages = new Table("stages");
-  readonly engine = new EngineData((run) => this.byRun.get(run)?.info.question ?? "");
+  readonly engine = new EngineData(
+    (run) => this.byRun.get(run)?.info.question ?? "",
+    (id) => this.text(id),
+  );
   header: Header | null = null;
   private byRun = new Map<number, Run>();
   private ordered: Run[] = [];

@@ -102,6 +102,13 @@ test("decisions come with their sentence, numbers filled in and requests by thei
   expect(data.admission(3, 3)).toMatchObject({ step: 1, cachedTokens: 4, why: "block 1 (from token 5)" });
   expect(data.admission(3, 4)).toBeNull();
   expect(fill("{{{name}}} {other}", [["name", 1234]])).toBe("{1\u202f234} {other}");
+  const missed: [string, number][] = [
+    ["token1", 3],
+    ["id2", 7],
+    ["id3", 8],
+  ];
+  const words = "differs at token {token1}: cached is token id {id2}, here it is {id3}";
+  expect(fill(words, missed, (id) => ` w${id}`)).toBe("differs at token 4: cached is “·w7”, here it is “·w8”");
   expect([0, 25, 26, 701, 702].map(letters)).toEqual(["A", "Z", "AA", "ZZ", "AAA"]);
   expect(requestWords([1])).toBe("request B");
 });
