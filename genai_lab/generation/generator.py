@@ -230,9 +230,11 @@ class Generator:
         return search.stats if isinstance(search, Speculative) else SpeculativeStats().as_og_dict(**NOTHING_YET)
 
     def snapshot_state(self) -> None:
-        """Remember this place for a later `rewind_to`. Nothing to do here: with keys and values of every token in the
-        cache, any place can be rewound to. (onnxruntime-genai needs it for models with a recurrent state.)"""
-        self._live()
+        """Remember this place for a later `rewind_to`. Only a model with layers of convolution or recurrence needs it:
+        with keys and values of every token in the cache, any place can be rewound to."""
+        search = self._live()
+        if isinstance(search, One):
+            search.snapshot()
 
     # ---- ours ---------------------------------------------------------------------------------------------------
 
@@ -316,7 +318,7 @@ class Generator:
     def _live(self) -> Search:
         if self._search is None:
             raise StateError("this Generator is closed; make a new one from the model and its params")
-        _ = self.model.session  # says so when the model is closed
+        _ = self.model.graph  # says so when the model is closed
         return self._search
 
 

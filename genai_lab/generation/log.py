@@ -157,7 +157,7 @@ def log_generated(search: Watched, options: SearchOptions) -> None:
 
 
 def _log_run(search: Watched) -> None:
-    session = search.model.session
+    session = search.model.graph
     if LOG.wants("model_input_values"):
         for name in session.inputs:
             with suppress(ArgumentError, StateError):  # the rows of a batch are read one after another

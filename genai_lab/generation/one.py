@@ -70,7 +70,7 @@ class One:
 
     def append(self, tokens: ArrayLike | Tensor, tracer: Tracer) -> None:
         """Add tokens [n] or [1, n] and read them at once."""
-        ids = token_array(tokens, self.model.vocab_size)
+        ids = self._state.admit(token_array(tokens, self.model.vocab_size), len(self._tokens))
         self._tokens.check_room(ids.size)
         is_prompt = self._begins_a_prompt(ids)
         length = len(self._tokens)
@@ -120,13 +120,18 @@ class One:
 
     def rewind(self, length: int, tracer: Tracer) -> None:
         """Keep the first `length` tokens, in the cache too."""
+        held = self._state.rewind(length)
         self._log.rewound(length, tracer)
         self._in_prompt = self._is_in_prompt(length)
         self._tokens.rewind(length)
-        self._cached = min(self._cached, length)
+        self._cached = min(self._cached, held)
         del self._in_company[length:]
         self._logits, self._rewound = None, True
         self.finish = self.stop_reason = None
+
+    def snapshot(self) -> None:
+        """Remember this place for a later rewind."""
+        self._state.snapshot()
 
     def stop(self, tracer: Tracer) -> None:
         """End the answer here."""

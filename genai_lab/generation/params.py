@@ -89,7 +89,7 @@ class GeneratorParams(HookSetters):
     def kv_cache_bytes(self) -> int:
         """Bytes that the keys and values of `max_length` tokens take in every row."""
         rows = self.options.batch_size * self.options.num_beams
-        return self.model.kv_layout.bytes_per_token * self.options.max_length * rows
+        return self.model.kv_bytes_per_token * self.options.max_length * rows
 
     def __repr__(self) -> str:
         mode = self.effective_mode

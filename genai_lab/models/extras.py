@@ -97,8 +97,8 @@ class RunExtras:
         missing = sorted(set(self._session.inputs) - self._managed - set(self.inputs))
         if missing:
             raise StateError(
-                f"Missing Input: {missing[0]}. {self._session.owner(missing[0])} wants it and nothing gave it; set it before "
-                f"you append tokens: generator.set_model_input({missing[0]!r}, array)"
+                f"Missing Input: {missing[0]}. {self._session.owner(missing[0])} wants it and nothing gave it; "
+                f"set it before you append tokens: generator.set_model_input({missing[0]!r}, array)"
             )
 
     @property

@@ -93,8 +93,8 @@ def fixed_shape(info: TensorInfo, rows: int, filename: str) -> tuple[int, ...]:
     sizes = [size for size in info.shape[1:] if isinstance(size, int) and size > 0]
     if len(sizes) != len(info.shape) - 1:
         raise ModelFolderError(
-            f"{filename!r}: {info.name!r} has the shape {list(info.shape)}; only the first axis of a state that does not "
-            "grow may be open. Export the graph with the other sizes in it"
+            f"{filename!r}: {info.name!r} has the shape {list(info.shape)}; only the first axis of a state that does "
+            "not grow may be open. Export the graph with the other sizes in it"
         )
     return (rows, *sizes)
 

@@ -81,12 +81,13 @@ class GrowingState(AnyPlace):
         if self.fixed_names and cached < held:  # they are in the state, which cannot be taken back: not twice
             tokens, cached = tokens[held - cached :], held
         self._cut(cached)
-        self._ids, self._mask = tokens[None, :], np.ones((1, cached + tokens.size), bool)
+        self._mask = self._mask[:, :cached]
+        self._ids = tokens[None, :]
 
     def run(self) -> None:
         """Run the graph over what was taken."""
         if self._ids.size:
-            self._run(self._ids, self._mask)
+            self._run(self._ids, np.concatenate([self._mask, np.ones(self._ids.shape, bool)], axis=1))
 
     def read_logits(self) -> NDArray[np.float32]:
         """[V] of the single row's last token."""
@@ -106,8 +107,8 @@ class GrowingState(AnyPlace):
         here = source._here()
         if source.fixed_names and length != here.length:
             raise StateError(
-                f"fork: a state of convolutions or recurrences holds {here.length} tokens and cannot be cut to {length}; "
-                "fork where the generator is now"
+                f"fork: a state of convolutions or recurrences holds {here.length} tokens and cannot be cut to "
+                f"{length}; fork where the generator is now"
             )
         self._restore(here)
         self._cut(length)
@@ -127,9 +128,9 @@ class GrowingState(AnyPlace):
         if self._kept is None or length not in (self._kept.length, self._kept.length + 1):
             has = "" if self._kept is None else f" cannot restore snapshot at length {self._kept.length}, and it"
             raise StateError(
-                f"RecurrentState::RewindTo({length}){has} is not supported without a snapshot: layers of convolution or "
-                "recurrence keep one state, not one per token. Call snapshot_state() at the place to come back to, or "
-                "rewind_to(0)"
+                f"RecurrentState::RewindTo({length}){has} is not supported without a snapshot: layers of convolution "
+                "or recurrence keep one state, not one per token. Call snapshot_state() at the place to come back to, "
+                "or rewind_to(0)"
             )
         self._restore(self._kept)
         return self._kept.length

@@ -16,7 +16,7 @@ from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
 from genai_lab.models.grammar_tokens import token_table
-from genai_lab.models.graph import appends_in_place, one_shape, past_names, past_shape
+from genai_lab.models.graph import appends_in_place, fixed_names, one_shape, past_names, past_shape
 from genai_lab.models.opening import open_encoder, open_graph
 from genai_lab.models.session import Graph, Session
 from genai_lab.models.speculative_config import check_speculative
@@ -70,8 +70,8 @@ class Model:
         graph = self.graph
         if not isinstance(graph, Session):
             raise StateError(
-                f"{self.config.folder.name!r} is a model of several files ({graph.filename}); only a model whose decoder "
-                "is one file can be used here. Use a Generator"
+                f"{self.config.folder.name!r} is a model of several files ({graph.filename}); only a model whose "
+                "decoder is one file can be used here. Use a Generator"
             )
         return graph
 
@@ -97,6 +97,12 @@ class Model:
             for name in past_names(self.graph, self.config)
         )
         return sum(math.prod(shape) * size for shape, size in sizes)
+
+    @cached_property
+    def rewindable(self) -> bool:
+        """Whether any earlier place of a text can be gone back to without a snapshot: every layer keeps its tokens
+        apart."""
+        return self.encoder is None and not fixed_names(self.graph, self.config)
 
     @cached_property
     def appends_in_place(self) -> bool:
