@@ -22,7 +22,7 @@ from genai_lab.tracing.changes import among
 from genai_lab.tracing.columns import changed_columns, stage_columns, token_columns
 from genai_lab.tracing.digest import Digest, Digester
 from genai_lab.tracing.engine_columns import engine_columns
-from genai_lab.tracing.engine_facts import StepFact, TurnFact
+from genai_lab.tracing.engine_facts import PoolFact, StepFact, TurnFact
 from genai_lab.tracing.recording import Recording, RunFacts, empty_tables
 from genai_lab.tracing.refill import end_ms, stage_events, token_facts
 from genai_lab.tracing.texts import answer_rows
@@ -77,6 +77,7 @@ class Recorder:
         self._turn_count = 0
         self._turns: dict[tuple[int, int], TurnFact] = {}
         self._open_turns: dict[tuple[int, int], int] = {}
+        self._past_pool: dict[int, PoolFact] = {}  # the last event of each block in steps that were dropped
         self.on_engine: Callable[[], None] | None = None  # told of every step and turn, in the engine's thread
         self._orphans: list[StageEvent] = []  # stages before the run they belong to
         self._question = ""
@@ -208,6 +209,8 @@ class Recorder:
 
     def engine_step(self, fact: StepFact) -> None:
         """One committed step of an engine."""
+        if len(self._steps) == self._steps.maxlen:
+            self._past_pool.update({event.block: event for event in self._steps[0].pool})
         self._steps.append(fact)
         self._step_count += 1
         if self.on_engine is not None:
@@ -287,6 +290,8 @@ class Recorder:
             turns, steps = list(self._turns.values()), list(self._steps)
             begin = max(0, first_step - self.dropped["steps"])
             before = steps[begin - 1] if begin else None
+            if not begin and steps and self._past_pool:
+                steps[0] = replace(steps[0], pool=(*self._past_pool.values(), *steps[0].pool))
             engine, words = engine_columns(steps[begin:], turns, self.origin_ns, before)
             tables.update(engine)
             texts = self._describe_tokens(tables["tokens"])

@@ -126,3 +126,13 @@ def test_a_second_engine_whose_steps_begin_anew_follows_the_first() -> None:
     reader = Reader().take(ChunkEncoder().everything(recorder.snapshot()))
     assert reader.columns["steps.step"].tolist() == [0, 1, 2, 3] * 2
     assert reader.columns["decisions.step"].tolist() == list(range(8))
+
+
+def test_steps_that_did_not_fit_leave_behind_what_they_kept(done: tuple[Recorder, ScriptedEngine]) -> None:
+    recorder = Recorder(max_stages=6)
+    engine = busy(recorder)
+    engine.run()
+    recording = recorder.snapshot()
+    assert recording.dropped["steps"] == engine.step - 6
+    for step in range(engine.step - 6, engine.step):
+        assert state_at(recording, step) == state_at(done[0].snapshot(), step)
