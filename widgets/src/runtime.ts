@@ -8,6 +8,7 @@ import { makeBatching } from "./batching";
 import { makeBlocksMap } from "./blocks_map";
 import { followTheme, h, paced } from "./dom";
 import { makeEngineBench } from "./engine_bench";
+import { makeFarStop } from "./far_stop";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
 import { createStore, type Store } from "./store";
@@ -69,8 +70,10 @@ function mount(kind: string, { el, signal }: Context, store: Store): () => void 
   root.append(view.element);
   el.replaceChildren(root);
 
+  const farStop = makeFarStop(root, store, end.signal);
   const show = (change: Parameters<typeof view.draw>[0]) => {
     view.draw(change);
+    farStop();
     publish(root, store);
   };
   const later = paced(() => show("data"), end.signal);
