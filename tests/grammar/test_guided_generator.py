@@ -292,3 +292,15 @@ def test_importing_leaves_the_library_alone() -> None:
     program = "import genai_lab, sys; genai_lab.GeneratorParams; print('llguidance' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(("kind", "grammar"), [LANGUAGES[2], LANGUAGES[4], LANGUAGES[5]], ids=["regex", "lark", "json"])
+@pytest.mark.parametrize("ff", [False, True], ids=["plain", "ff"])
+def test_the_real_model_stays_in_the_language(model_folder: Path, kind: str, grammar: str, ff: bool) -> None:
+    real = MODELS.setdefault(model_folder, og.Model(model_folder))
+    prompt = real.tokenizer.encode("Describe Bob: ").tolist()
+    for seed in range(3):
+        made = generator(real, kind, grammar, ff=ff, prompt=prompt, do_sample=True, random_seed=seed, top_k=40)
+        finish(made)
+        assert made.finish_reason is og.FinishReason.EOS
+        check_language(kind, grammar, text_of(made, len(prompt)))
