@@ -14,7 +14,8 @@ from collections.abc import Callable
 from genai_lab.tracing import Recorder
 
 PAUSE = 1 / 30  # seconds between two messages, at least
-SHARE = 5  # a message that took t seconds is followed by a pause of SHARE * t
+SHARE = 5  # a message that took t seconds is followed by a pause of SHARE * t, unless everything is over
+REST = 0.1  # seconds after the last turn until the picture is settled: another may begin
 SILENCE = 5.0  # seconds without a step after which an engine is taken to have stopped
 
 
@@ -29,7 +30,7 @@ class Telling:
 
     def __init__(self, recorder: Recorder, tell: Callable[[], None], settle: Callable[[], None]) -> None:
         self._recorder, self._tell, self._settle = recorder, tell, settle
-        self._news = threading.Event()
+        self._news, self._over = threading.Event(), threading.Event()
         self._lock = threading.Lock()  # guards the thread
         self._thread: threading.Thread | None = None
         recorder.on_engine = self.wake
@@ -42,6 +43,8 @@ class Telling:
     def wake(self) -> None:
         """Something was recorded. Called in the engine's thread, so it only says so."""
         self._news.set()
+        if not self._recorder.open_turns:
+            self._over.set()
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -51,21 +54,22 @@ class Telling:
     def _work(self) -> None:
         while self._wait():
             began = time.monotonic()
+            self._over.clear()
             self._tell()
-            if not self._recorder.open_turns and not self._news.is_set():
-                self._settle()
-            time.sleep(max(PAUSE, SHARE * (time.monotonic() - began)))
+            took = time.monotonic() - began
+            time.sleep(PAUSE)
+            self._over.wait(max(0.0, SHARE * took - PAUSE))
 
     def _wait(self) -> bool:
         """Wait for news; False when there are none for so long that the thread ends."""
-        while not self._news.wait(SILENCE if self._recorder.open_turns else PAUSE):
+        while not self._news.wait(SILENCE if self._recorder.open_turns else REST):
             with self._lock:
                 if self._news.is_set():
                     continue
                 self._thread = None  # whoever wakes now starts another
             if self._recorder.open_turns:  # an engine that stopped in the middle writes no more
                 self._tell()
-                self._settle()
+            self._settle()
             return False
         self._news.clear()
         return True

@@ -13,6 +13,7 @@ from tests.browser.labpage import LabPage
 expect.set_options(timeout=PATIENCE_MS)
 
 START = """
+import threading
 import time
 import genai_lab
 from IPython.display import display
@@ -56,6 +57,7 @@ def test_it_grows_while_the_engine_runs(labpage: LabPage, tiny_folder: Path, way
     labpage.output(".gl-mapover").press("ArrowRight")
     at = root.get_attribute("data-at") or ""
     labpage.hide_sidebar().shot(way, of=labpage.output(".gl-map"))
+    labpage.eventually("[t.name for t in threading.enumerate() if t.name == 'genai_lab pictures']", [])
     labpage.save().reopen(trusted=True)  # no kernel has run this
     expect(root).to_have_attribute("data-steps", steps)
     expect(root).to_have_attribute("data-at", at)

@@ -26,6 +26,8 @@ export function onlyChosen(store: Store): Store {
     get(target, name) {
       if (name === "runs") return mine();
       if (name === "selected") return selected();
+      // the page cannot stop an engine, so no text of it offers to
+      if (name === "running" && !target.can.stop) return undefined;
       const value: unknown = Reflect.get(target, name, target);
       return typeof value === "function" ? value.bind(target) : value;
     },
