@@ -34,7 +34,7 @@ class Outbox:
         if state.turn is None:
             return
         turn = state.turn
-        usage = turn.usage if flags & EngineEventFlags.TURN_FINISHED else NO_USAGE
+        usage = turn.usage if finish is not FinishReason.NONE else NO_USAGE
         event = EngineEvent(flags, None, turn.turn_id, token, finish, error, stop, usage, turn.stop_reason)
         if state.sink is not None:
             state.sink.receive(event, state.failure)

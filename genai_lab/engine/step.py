@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from genai_lab.decoding import Place, choose
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.plan import Decision, Reason, StepPlan, Verdict
-from genai_lab.engine.request import GENERATED_MARK, VERIFIED_MARK, RequestState, Turn
+from genai_lab.engine.request import GENERATED_MARK, NO_TOKENS, VERIFIED_MARK, RequestState, Turn
 from genai_lab.engine.runs import Held, RowRuns
 from genai_lab.engine.work import Chosen, Outcome, Work
 from genai_lab.kvcache import Shortage
@@ -144,7 +144,8 @@ class StepRunner:
             if admitted:
                 self.memory.evict(state)
             return _waits(decision, receipt)
-        return Work(state, decision, receipt, state.computed, admitted, started_ns=perf_counter_ns())
+        drafts = state.drafts[: decision.num_tokens - 1] if decision.verdict is Verdict.DECODE else NO_TOKENS
+        return Work(state, decision, receipt, state.computed, admitted, drafts, started_ns=perf_counter_ns())
 
 
 def choose_for(work: Work, place_of: PlaceOf, end_tokens: Container[int]) -> None:

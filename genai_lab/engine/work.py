@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from genai_lab.engine.memory import Leave
 from genai_lab.engine.plan import Decision
-from genai_lab.engine.request import RequestState
+from genai_lab.engine.request import NO_TOKENS, RequestState
 from genai_lab.kvcache import Receipt
 from genai_lab.sampling import Choice
 from genai_lab.tracing import Change, Masking
@@ -34,6 +34,7 @@ class Work:
     receipt: Receipt | None  # None: it shares what another read
     start: int  # tokens in its row before
     admitted: bool  # in this step
+    drafts: NDArray[np.int32] = field(default_factory=lambda: NO_TOKENS)  # proposed tokens [k] that the run reads too
     stream_state: Any = None  # of its random numbers, before this step
     logits: NDArray[np.float32] | None = None  # of its last known token; None while its prompt is not read to the end
     choice: Choice | None = None
@@ -59,12 +60,6 @@ class Work:
     def is_last(self) -> bool:
         """Whether this run reads its last known token, so that the next can be chosen."""
         return self.start + self.decision.num_tokens >= len(self.state.sequence)
-
-    @property
-    def drafts(self) -> NDArray[np.int32]:
-        """Proposed tokens that this run reads after the last known one, [k]."""
-        known = len(self.state.sequence) - self.start
-        return self.state.drafts[: max(0, self.decision.num_tokens - known)]
 
 
 @dataclass(slots=True)
