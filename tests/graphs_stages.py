@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.graphs import HIDDEN, POSITIONS, VOCABULARY, Graph
+from tests.graphs import HEAD_SIZE, HEADS, HIDDEN, LAYERS, POSITIONS, VOCABULARY, Graph
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 Signature = list[tuple[str, int, list[Any]]]
@@ -63,9 +63,14 @@ def marian(path: Path, *, ids: int = INT32, projections: int = 0, layers: int = 
     g = Graph(seed + 1)
     x = g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=4.0), "input_ids")  # [B, H]
     real = g.op("Unsqueeze", g.op("Cast", "encoder_attention_mask", to=FLOAT), g.constant([2]))
-    seen = g.op("ReduceMean", g.op("Mul", "encoder_hidden_states", real), axes=[1], keepdims=0)
+    count = g.op("ReduceSum", real, g.constant([1]), keepdims=0)  # [B, 1] tokens that are no padding
+
+    def mean(name: str) -> str:
+        return g.op("Div", g.op("ReduceSum", g.op("Mul", name, real), g.constant([1]), keepdims=0), count)
+
+    seen = mean("encoder_hidden_states")
     for name in names:
-        seen = g.op("Add", seen, g.op("MatMul", g.op("ReduceMean", name, axes=[1], keepdims=0), g.weight(4, HIDDEN)))
+        seen = g.op("Add", seen, g.op("MatMul", mean(name), g.weight(4, HIDDEN)))
     kept = g.op("Mul", "rnn_states_prev", g.constant(0.7, np.float32))
     g.op("Tanh", g.op("Add", kept, g.op("Add", x, seen)), name="rnn_states")
     flat = g.op("Add", g.op("ReduceSum", "rnn_states", g.constant([0]), keepdims=0), x)
@@ -100,3 +105,88 @@ def marian(path: Path, *, ids: int = INT32, projections: int = 0, layers: int = 
         "outputs": {"logits": "logits", "rnn_states": "rnn_states"},
     }
     return write_config(path, {"type": "marian-ssru", "encoder": encoder, "decoder": decoder})
+
+
+def split_heads(g: Graph, x: str) -> str:
+    """[B, S, hidden] through weights of its own -> [B, heads, S, head_size]."""
+    flat = g.op("MatMul", x, g.weight(HIDDEN, HEADS * HEAD_SIZE, gain=2.0))
+    return g.op("Transpose", g.op("Reshape", flat, g.constant([0, 0, HEADS, HEAD_SIZE])), perm=[0, 2, 1, 3])
+
+
+def attend(g: Graph, queries: str, keys: str, values: str, real: str | None = None) -> str:
+    """Attention over all of `keys`, or those that `real` [B, T] has 1 for -> [B, S, hidden]."""
+    scores = g.op("MatMul", queries, g.op("Transpose", keys, perm=[0, 1, 3, 2]))
+    if real is not None:
+        hidden = g.op("Sub", g.op("Cast", real, to=FLOAT), g.constant(1.0, np.float32))
+        bias = g.op("Unsqueeze", g.op("Mul", hidden, g.constant(1e4, np.float32)), g.constant([1, 2]))
+        scores = g.op("Add", scores, bias)
+    mixed = g.op("Transpose", g.op("MatMul", g.op("Softmax", scores, axis=-1), values), perm=[0, 2, 1, 3])
+    return g.op("MatMul", g.op("Reshape", mixed, g.constant([0, 0, HEADS * HEAD_SIZE])), g.weight(HIDDEN, HIDDEN))
+
+
+CACHE = {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"}
+PRESENT = {"present_key_names": "present.%d.key", "present_value_names": "present.%d.value"}
+SIZES = {
+    "hidden_size": HIDDEN,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS,
+    "num_hidden_layers": LAYERS,
+    "head_size": HEAD_SIZE,
+}
+
+
+def encoder_decoder(path: Path, *, cross_cache: bool = True, seed: int = 0) -> Path:
+    """An encoder and a decoder with a growing cache of its own, as T5 and BART have them.
+
+    Args:
+        cross_cache: the encoder gives keys and values of every decoder layer; else its hidden states alone.
+    """
+    path.mkdir(parents=True)
+    g = Graph(seed)
+    x = g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=4.0), "input_ids")
+    queries, keys, values = (split_heads(g, x) for _ in range(3))
+    x = g.op("Add", x, attend(g, queries, keys, values, "attention_mask"))
+    given: Signature = []
+    if cross_cache:
+        for name in (f"cross.{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")):
+            g.op("Identity", split_heads(g, x), name=f"present_{name}")
+            given.append((f"present_{name}", FLOAT, ["B", HEADS, "S", HEAD_SIZE]))
+    else:
+        g.op("Identity", x, name="encoder_hidden_states")
+        given.append(("encoder_hidden_states", FLOAT, ["B", "S", HIDDEN]))
+    save(path, "encoder", g, [("input_ids", INT64, ["B", "S"]), ("attention_mask", INT64, ["B", "S"])], given)
+
+    g = Graph(seed + 1)
+    x = g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=4.0), "input_ids")
+    inputs: Signature = [("input_ids", INT64, ["B", "N"]), ("encoder_attention_mask", INT64, ["B", "S"])]
+    outputs: Signature = [("logits", FLOAT, ["B", "N", VOCABULARY])]
+    inputs += [] if cross_cache else [("encoder_hidden_states", FLOAT, ["B", "S", HIDDEN])]
+    for layer in range(LAYERS):
+        queries = split_heads(g, x)
+        grown = []
+        for part in ("key", "value"):
+            past, present = f"past_key_values.{layer}.{part}", f"present.{layer}.{part}"
+            grown.append(g.op("Concat", past, split_heads(g, x), name=present, axis=2))
+            inputs.append((past, FLOAT, ["B", HEADS, "P", HEAD_SIZE]))
+            outputs.append((present, FLOAT, ["B", HEADS, "T", HEAD_SIZE]))
+        x = g.op("Add", x, attend(g, queries, *grown))
+        if cross_cache:
+            cross = [f"past_cross.{layer}.{part}" for part in ("key", "value")]
+            inputs += [(name, FLOAT, ["B", HEADS, "S", HEAD_SIZE]) for name in cross]
+        else:
+            cross = [split_heads(g, "encoder_hidden_states") for _ in range(2)]
+        x = g.op("Add", x, attend(g, split_heads(g, x), *cross, "encoder_attention_mask"))
+    g.op("MatMul", x, g.weight(HIDDEN, VOCABULARY, gain=4.0), name="logits")
+    save(path, "decoder", g, inputs, outputs)
+    crossed = {
+        f"cross_{when}_{part}_names": f"{when}_cross.%d.{part}"
+        for when in ("past", "present")
+        for part in ("key", "value")
+    }
+    encoder = {
+        "filename": "encoder.onnx",
+        "outputs": {n: v for n, v in crossed.items() if "present" in n and cross_cache},
+    }
+    takes = {n: v for n, v in crossed.items() if "past" in n and cross_cache} | CACHE
+    decoder = {"filename": "decoder.onnx", **SIZES, "inputs": takes, "outputs": PRESENT}
+    return write_config(path, {"type": "t5", "decoder_start_token_id": 3, "encoder": encoder, "decoder": decoder})

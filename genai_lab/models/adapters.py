@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import TracebackType
 
 import onnxruntime as ort
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
+from genai_lab.lifecycle import born, died
 from genai_lab.models.model import Model
 
 
@@ -29,6 +31,9 @@ class Adapters:
         self.model = model
         self._loaded: dict[str, ort.LoraAdapter] = {}
         self._uses: dict[str, int] = {}  # generators that run with it
+        self._bytes: dict[str, int] = {}  # of their files
+        self._closed = False
+        born(self, "Adapters", Adapters.held_bytes)
 
     def load(self, path: str | os.PathLike[str], name: str) -> None:
         """Read an adapter file under a name of your choice.
@@ -41,6 +46,7 @@ class Adapters:
             raise ArgumentTypeError(
                 f"Adapters.load: got {type(path).__name__} and {type(name).__name__}, a path and a name are allowed"
             )
+        self._check_open()
         if name in self._loaded:
             raise ArgumentError(f"Adapters.load: the name {name!r} is taken; unload it first, or choose another name")
         if not Path(path).is_file():
@@ -55,7 +61,7 @@ class Adapters:
                 f"Adapters.load: onnxruntime cannot read {str(path)!r} as an adapter; export it with "
                 "onnxruntime.AdapterFormat"
             ) from error
-        self._loaded[name] = adapter
+        self._loaded[name], self._bytes[name] = adapter, Path(path).stat().st_size
 
     def unload(self, name: str) -> None:
         """Forget an adapter.
@@ -69,10 +75,11 @@ class Adapters:
             raise StateError(
                 f"Adapters.unload({name!r}): {self._uses[name]} generators still run with it; close them first"
             )
-        del self._loaded[name]
+        del self._loaded[name], self._bytes[name]
 
     def get(self, name: str) -> ort.LoraAdapter:
         """The adapter of that name."""
+        self._check_open()
         if name not in self._loaded:
             known = ", ".join(map(repr, self._loaded)) or "none"
             raise ArgumentError(f"Adapter not found: {name}. Loaded are: {known}; call load(path, {name!r}) first")
@@ -86,5 +93,37 @@ class Adapters:
         """A generator that ran with it is gone."""
         self._uses[name] -= 1
 
+    def held_bytes(self) -> int:
+        """Bytes of the loaded adapters' files (ours)."""
+        return sum(self._bytes.values())
+
+    def close(self) -> None:
+        """Forget every adapter; closing twice is allowed.
+
+        Raises:
+            StateError: a generator runs with one of them.
+        """
+        used = [name for name, count in self._uses.items() if count]
+        if used:
+            raise StateError(f"Adapters.close: generators still run with {', '.join(used)}; close them first")
+        self._loaded.clear()
+        self._bytes.clear()
+        self._closed = True
+        died(self)
+
+    def __enter__(self) -> Adapters:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def __repr__(self) -> str:
-        return f"<genai_lab.Adapters: {', '.join(self._loaded) or 'none loaded'}>"
+        state = "closed" if self._closed else ", ".join(self._loaded) or "none loaded"
+        return f"<genai_lab.Adapters: {state}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("these Adapters are closed; make new ones: genai_lab.Adapters(model)")

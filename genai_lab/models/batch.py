@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
 from genai_lab.models.chunks import chunk_stops
-from genai_lab.models.extras import unknown_input
+from genai_lab.models.extras import unknown_input, unknown_output
 from genai_lab.models.model import Model
 from genai_lab.models.rows import RowsExecutor
 
@@ -116,7 +116,7 @@ class BatchState:
         names = self.model.config.model.decoder.outputs
         length = int(self.lengths.max())
         if length == 0:
-            raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
+            raise StateError(unknown_output(name, ()))
         if name == names.logits:
             return self._logits[:, None].copy()
         for layer in range(self.cache.layout.num_layers):
@@ -124,5 +124,5 @@ class BatchState:
                 return self.cache.keys(layer)[:, :, :length].copy()
             if name == names.present_value_names % layer:
                 return self.cache.values(layer)[:, :, :length].copy()
-        known = f"{names.logits!r}, {names.present_key_names % 0!r}, {names.present_value_names % 0!r}, ..."
-        raise ArgumentError(f"get_output({name!r}): no such output; allowed are {known}")
+        known = [names.logits, names.present_key_names % 0, names.present_value_names % 0]
+        raise ArgumentError(unknown_output(name, known))

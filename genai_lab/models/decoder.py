@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
-from genai_lab.models.extras import RunExtras, unknown_input
+from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
 from genai_lab.models.graph import other_outputs
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
@@ -95,7 +95,7 @@ class DecoderState(AnyPlace):
         """A copy of one output of the last run: logits [1, S or 1, V], or keys or values of `length` tokens."""
         names = self.model.config.model.decoder.outputs
         if not self._ran:
-            raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
+            raise StateError(unknown_output(name, ()))
         if name == self._logits:
             return np.array(self._last_logits())
         if name in self._other_outputs:
@@ -105,8 +105,8 @@ class DecoderState(AnyPlace):
                 return self.cache.keys(layer)[:, :, :length].copy()
             if name == names.present_value_names % layer:
                 return self.cache.values(layer)[:, :, :length].copy()
-        known = f"{self._logits!r}, {names.present_key_names % 0!r}, {names.present_value_names % 0!r}, ..."
-        raise ArgumentError(f"get_output({name!r}): no such output; allowed are {known}")
+        known = [self._logits, names.present_key_names % 0, names.present_value_names % 0]
+        raise ArgumentError(unknown_output(name, known))
 
     def take_prefix(self, source: DecoderState, length: int) -> None:
         """Hold the first `length` tokens that `source` holds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class RunExtras:
         self.inputs: dict[str, NDArray[Any]] = {}
         self.options = ort.RunOptions()
         self.has_options = False  # a run without them is a little cheaper
+        self._adapters: list[Any] = []  # run options hold their addresses only
         self.version = 0  # grows when an input changes
         for key, value in config.model.decoder.run_options.items():
             self.set_option(key, value)
@@ -90,6 +91,7 @@ class RunExtras:
     def add_adapter(self, adapter: Any) -> None:
         """Run with an onnxruntime adapter from now on."""
         self.options.add_active_adapter(adapter)
+        self._adapters.append(adapter)
         self.has_options = True
 
     def check_complete(self) -> None:
@@ -110,5 +112,12 @@ class RunExtras:
 def unknown_input(name: str, known: dict[str, Any]) -> str:
     """Words for an input that the last run did not have."""
     if not known:
-        return f"get_input({name!r}): the model has not run yet; append tokens first"
-    return f"get_input({name!r}): the last run had no such input; allowed are {', '.join(list(known)[:8])} ..."
+        return f"Generator input {name!r} was not found: the model has not run yet; append tokens first"
+    return f"Generator input {name!r} was not found: the last run's are {', '.join(list(known)[:8])} ..."
+
+
+def unknown_output(name: str, known: Sequence[str]) -> str:
+    """Words for an output that the last run did not have."""
+    if not known:
+        return f"Generator output {name!r} was not found: the model has not run yet; append tokens first"
+    return f"Generator output {name!r} was not found: the last run's are {', '.join(known[:8])} ..."

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
-from genai_lab.models.extras import RunExtras, unknown_input
+from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
 from genai_lab.models.graph import fixed_names, fixed_shape, past_names, past_shape, row_axis, token_axis
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
@@ -257,9 +257,9 @@ class GrowingState(AnyPlace):
 def copy_of_output(name: str, outputs: Mapping[str, Any]) -> NDArray[Any]:
     """One output of the last run by its name in the graph."""
     if not outputs:
-        raise StateError(f"get_output({name!r}): the model has not run yet; append tokens first")
+        raise StateError(unknown_output(name, ()))
     if name not in outputs:
-        raise ArgumentError(f"get_output({name!r}): no such output; allowed are {', '.join(outputs)}")
+        raise ArgumentError(unknown_output(name, list(outputs)))
     return np.array(outputs[name])
 
 

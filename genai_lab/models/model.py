@@ -15,6 +15,7 @@ from genai_lab.config import Config
 from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
+from genai_lab.lifecycle import born, died
 from genai_lab.models.grammar_tokens import token_table
 from genai_lab.models.graph import appends_in_place, fixed_names, one_shape, past_names, past_shape
 from genai_lab.models.opening import open_encoder, open_graph
@@ -42,10 +43,11 @@ class Model:
         self.config = source if isinstance(source, Config) else Config(source)
         check_speculative(self.config)
         self._graph: Graph | None = open_graph(self.config)
-        self.encoder: Session | None = open_encoder(self.config)
+        self.encoder: Session | None = open_encoder(self.config, self._graph)
         self.token_texts = TokenTexts(self.config)
         draft = self.config.of_draft()
         self.draft: Model | None = None if draft is None else Model(draft)
+        born(self, "Model", _file_bytes)
 
     @property
     def type(self) -> str:
@@ -138,10 +140,12 @@ class Model:
     def close(self) -> None:
         """Free the session. Generators made from this model cannot go on; closing twice is allowed."""
         self._graph = self.encoder = None
+        died(self)
         if self.draft is not None:
             self.draft.close()
 
     def __enter__(self) -> Model:
+        _ = self.graph  # says so when it is closed
         return self
 
     def __exit__(
@@ -152,3 +156,16 @@ class Model:
     def __repr__(self) -> str:
         state = "closed" if self._graph is None else f"vocabulary {self.vocab_size:,}"
         return f"<genai_lab.Model {self.config.folder.name!r}: {self.type}, {state}>"
+
+
+def _file_bytes(model: Model) -> int:
+    """Bytes of the folder's graphs and their weights: about what the sessions hold. A draft's are counted with its
+    target's."""
+    if model.type == "draft":
+        return 0
+    files = (path for path in model.config.folder.rglob("*") if _is_graph_file(path.name) and path.is_file())
+    return sum(path.stat().st_size for path in files) + sum(map(len, model.config.model_data.values()))
+
+
+def _is_graph_file(name: str) -> bool:
+    return ".onnx" in name or name.endswith(".data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from genai_lab.config import Config
 from genai_lab.models.graph import check_graph
+from genai_lab.models.handed import handed_on
 from genai_lab.models.session import Graph, Session, open_session
 
 
@@ -19,12 +20,18 @@ def open_graph(config: Config) -> Graph:
     return graph
 
 
-def open_encoder(config: Config) -> Session | None:
-    """The encoder of a model that has one; its options are its own, else the decoder's."""
-    encoder = config.model.encoder
-    if encoder is None or not encoder.get("filename"):
+def open_encoder(config: Config, decoder: Graph) -> Session | None:
+    """The encoder of a model that has one; its options are its own, else the decoder's.
+
+    Raises:
+        ModelFolderError: as above, or it does not fit its decoder.
+    """
+    section = config.model.encoder
+    if section is None or not section.get("filename"):
         return None
-    return open_session(config, encoder["filename"], encoder.get("session_options"), "model.encoder.filename")
+    encoder = open_session(config, section["filename"], section.get("session_options"), "model.encoder.filename")
+    handed_on(encoder, decoder, config)
+    return encoder
 
 
 def _open(config: Config) -> Graph:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from genai_lab.models.batch import BatchState, Reading
 from genai_lab.models.decoder import DecoderState
+from genai_lab.models.encoder_decoder import EncoderDecoderState
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.growing import GrowingState
 from genai_lab.models.model import Model
@@ -51,9 +52,13 @@ class ManyRows(Protocol):
 
 def make_one(model: Model, capacity: int) -> OneRow:
     """The state of one sequence of at most `capacity` tokens."""
+    if model.encoder is not None:
+        return EncoderDecoderState(model, 1, capacity)
     return DecoderState(model, capacity) if model.appends_in_place else GrowingState(model, 1, capacity)
 
 
 def make_rows(model: Model, rows: int, capacity: int) -> ManyRows:
     """The state of `rows` sequences of at most `capacity` tokens."""
+    if model.encoder is not None:
+        return EncoderDecoderState(model, rows, capacity)
     return BatchState(model, rows, capacity) if model.appends_in_place else GrowingState(model, rows, capacity)

@@ -1,0 +1,54 @@
+"""Models of several graphs: onnxruntime-genai and we give the same tokens, from the same inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import genai_lab
+from tests.graphs_stages import INT64, marian
+
+og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
+pytestmark = pytest.mark.og
+
+PROMPTS: dict[str, tuple[Any, dict[str, int]]] = {
+    "one": ([5, 6, 7], {}),
+    "batch": ([[5, 6, 7], [8, 9, 10]], {"batch_size": 2}),
+    "ragged": ([[5, 6, 7], [8, 0, 0]], {"batch_size": 2}),
+    "beams": ([5, 6, 7], {"num_beams": 3}),
+    "beams of a batch": ([[5, 6, 7], [8, 9, 10]], {"batch_size": 2, "num_beams": 2}),
+}
+
+
+def answers(library: Any, folder: Path, prompts: Any, options: dict[str, int], looked_at: tuple[str, ...]) -> list[Any]:
+    """The tokens of every row, and some inputs of every run."""
+    params = library.GeneratorParams(library.Model(str(folder)))
+    params.set_search_options(max_length=16, **options)
+    generator = library.Generator(library.Model(str(folder)), params)
+    generator.append_tokens(np.array(prompts, np.int32))
+    seen: list[Any] = []
+    while not generator.is_done():
+        generator.generate_next_token()
+        seen.append([np.array(generator.get_input(name)).tolist() for name in looked_at])
+    return [seen, [generator.get_sequence(row).tolist() for row in range(options.get("batch_size", 1))]]
+
+
+def same(folder: Path, how: str, looked_at: tuple[str, ...] = ()) -> None:
+    prompts, options = PROMPTS[how]
+    theirs, ours = (answers(library, folder, prompts, options, looked_at) for library in (og, genai_lab))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("how", PROMPTS)
+@pytest.mark.parametrize("ids", ["int32", "int64"])
+def test_marian(tmp_path: Path, how: str, ids: str) -> None:
+    folder = marian(tmp_path / "model", **({"ids": INT64} if ids == "int64" else {}))
+    same(folder, how, ("input_ids", "encoder_attention_mask", "past_key_values_length"))
+
+
+@pytest.mark.parametrize("how", ["one", "batch", "ragged"])  # beams with them are refused by onnxruntime-genai
+def test_marian_with_projections_that_are_handed_on(tmp_path: Path, how: str) -> None:
+    same(marian(tmp_path / "model", projections=2), how)
