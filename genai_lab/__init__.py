@@ -19,6 +19,7 @@ from genai_lab._version import __version__ as __version__
 if TYPE_CHECKING:
     from genai_lab.config import Config as Config
     from genai_lab.engine import Engine as Engine
+    from genai_lab.engine import EngineCapabilities as EngineCapabilities
     from genai_lab.engine import EngineErrorCode as EngineErrorCode
     from genai_lab.engine import EngineEvent as EngineEvent
     from genai_lab.engine import EngineEventBuffer as EngineEventBuffer
@@ -61,6 +62,7 @@ _HOMES = {
     "Adapters": "genai_lab.models",
     "Config": "genai_lab.config",
     "Engine": "genai_lab.engine",
+    "EngineCapabilities": "genai_lab.engine",
     "EngineErrorCode": "genai_lab.engine",
     "EngineEvent": "genai_lab.engine",
     "EngineEventBuffer": "genai_lab.engine",
