@@ -13,6 +13,8 @@ import pytest
 
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CallableError, StateError
+from genai_lab.generation.one import One
+from genai_lab.sampling import choose_sample
 
 PROMPT = [1, 20, 30, 40, 50]
 SAMPLED = {"do_sample": True, "random_seed": 5, "temperature": 1.5, "top_k": 40}
@@ -84,7 +86,7 @@ def test_it_sees_prompt_and_answer_and_cannot_change_them(model: og.Model) -> No
 
 def test_the_order_can_be_listed_chosen_and_changed(model: og.Model) -> None:
     params = params_of(model)
-    assert params.logits_processors == BUILT_IN
+    assert list(params.logits_processors) == list(BUILT_IN)
     assert params.add_logits_processor(forbid_even) == "forbid_even"
     assert params.add_logits_processor(forbid_even) == "forbid_even_2"
     assert params.add_logits_processor(forbid_even, "first", at=0) == "first"
@@ -286,9 +288,9 @@ def test_a_failure_names_the_callable_and_changes_nothing(
         return None
 
     def ours(logits: Any) -> int:
-        from genai_lab.sampling import choose_sample
-
-        return choose_sample(logits, made.options, made._search._chooser.stream).token
+        search = made._search
+        assert isinstance(search, One)
+        return choose_sample(logits, made.options, search._chooser.stream).token
 
     sometimes.__name__ = getattr(function, "__name__", "sometimes")
     params = params_of(model, **SAMPLED)

@@ -31,7 +31,8 @@ def alone(model: og.Model, prompt: Any, seed: int | None, regex: str | None, **o
     made.append_tokens(prompt)
     while not made.is_done():
         made.generate_next_token()
-    return made.get_sequence(0)[len(prompt) :].tolist()
+    answer: list[int] = made.get_sequence(0)[len(prompt) :].tolist()
+    return answer
 
 
 def test_every_request_has_its_own_grammar_and_the_tokens_it_has_alone(model: og.Model) -> None:
@@ -58,7 +59,7 @@ def test_preemption_and_reading_again_keep_the_grammar(model: og.Model) -> None:
         found = engine.generate_all(asked, guidance=("regex", "[0-9]{18}"))
     assert trace.requests()["preemptions"].sum() > 0
     for prompt, got in zip(asked, found, strict=True):
-        assert re.fullmatch("[0-9]{18}", model.tokenizer.decode(got))
+        assert isinstance(got, list) and re.fullmatch("[0-9]{18}", model.tokenizer.decode(got))
         assert got == alone(model, prompt, None, "[0-9]{18}")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,7 @@ LANGUAGES = [
     ("lark_grammar", 'start: greeting " " NAME\ngreeting: "Hello" | "Hi"\nNAME: /[A-Z][a-z]{1,3}/'),
     ("json_schema", json.dumps(SCHEMA)),
 ]
-SAMPLED = {"do_sample": True, "temperature": 1.5, "top_k": 0}
+SAMPLED: dict[str, Any] = {"do_sample": True, "temperature": 1.5, "top_k": 0}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def check_language(kind: str, grammar: str, text: str) -> None:
     "options", [{}, SAMPLED, SAMPLED | {"repetition_penalty": 1.3}], ids=["greedy", "drawn", "pen"]
 )
 def test_every_answer_is_in_the_language(
-    model: og.Model, kind: str, grammar: str, ff: bool, options: dict[str, object]
+    model: og.Model, kind: str, grammar: str, ff: bool, options: dict[str, Any]
 ) -> None:
     for seed in range(4 if options else 1):
         made = generator(model, kind, grammar, ff=ff, random_seed=seed, **options)
