@@ -104,9 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     folder.add_argument(
         "name", nargs="?", default="smollm2", choices=[*MODELS], help="a known model (default: smollm2)"
     )
-    folder.add_argument(
-        "-p", "--precision", default="int4", choices=[str(p) for p in Precision], help="of the weights (default: int4)"
-    )
+    precisions = [str(precision) for precision in Precision]
+    folder.add_argument("-p", "--precision", choices=precisions, help="of the weights (default: the model's own)")
     folder.set_defaults(command=print_model_folder)
     return parser
 

@@ -15,8 +15,8 @@ def load(name_or_path: str | os.PathLike[str] = "smollm2") -> Model:
     """Load a model.
 
     Args:
-        name_or_path: a known name ("smollm2": fetched and converted at first use, then cached), or the path of any
-            model folder in onnxruntime-genai's format.
+        name_or_path: a known name ("smollm2": fetched and converted at first use, then cached; "tiny", "tiny-draft" and
+            "tiny-speculative": part of this package), or the path of any model folder in onnxruntime-genai's format.
 
     Raises:
         ArgumentError, ArgumentTypeError: neither a known name nor a path.

@@ -59,7 +59,7 @@ def test_the_gradient_is_the_slope_of_the_loss(wanted: Tokens | Floats) -> None:
 
 def test_what_is_written_is_what_was_trained(tmp_path: Path) -> None:
     """The file's weights, built by the real builder and run by onnxruntime, give the trainer's own logits."""
-    tokenizer = train_tokenizer(read_book().learned, VOCAB_SIZE)
+    tokenizer = train_tokenizer(read_book().read, VOCAB_SIZE)
     _, weights = lively_weights()
     write_gguf(tmp_path / "model.gguf", "model", weights, SIZES, tokenizer)
     folder = build_model(tmp_path / "model.gguf", tmp_path / "fp32", "fp32", extra_options={"prune_lm_head": False})
@@ -91,19 +91,19 @@ def test_a_teacher_says_what_the_model_says_at_each_position() -> None:
 
 def test_the_book_reads_well() -> None:
     book = read_book()
-    assert book.learned.startswith(
+    assert book.read.startswith(
         "ALICE'S ADVENTURES IN WONDERLAND\n\nLewis Carroll\n\nCHAPTER I\n\nDown the Rabbit-Hole"
     )
-    assert "when the Rabbit actually TOOK A WATCH OUT OF ITS WAISTCOAT-POCKET, and looked at it" in book.learned
-    assert "'Fury said to a\nmouse, That he\nmet in the\nhouse," in book.learned
+    assert "when the Rabbit actually TOOK A WATCH OUT OF ITS WAISTCOAT-POCKET, and looked at it" in book.read
+    assert "'Fury said to a\nmouse, That he\nmet in the\nhouse," in book.read
     assert book.kept_back.startswith("CHAPTER VIII\n\nThe Queen's Croquet-Ground\n\nA large rose-tree")
     assert book.kept_back.endswith("remembering her own child-life, and the happy summer days.\n\nTHE END")
-    assert not any("  " in part or "`" in part for part in (book.learned, book.kept_back))
+    assert not any("  " in part or "`" in part for part in (book.read, book.kept_back))
     assert b"\r" not in BOOK.read_bytes()
 
 
 def test_the_tokenizer_gives_the_text_back_and_is_the_same_each_time() -> None:
-    text = read_book().learned
+    text = read_book().read
     tokenizer = train_tokenizer(text, VOCAB_SIZE)
     assert tokenizer.to_str() == train_tokenizer(text, VOCAB_SIZE).to_str()
     tokens = encode(tokenizer, text)

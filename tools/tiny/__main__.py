@@ -30,8 +30,11 @@ PLACE: Final = Path(__file__).parents[2] / "genai_lab" / "workbench" / "tiny"
 VOCAB_SIZE: Final = 1536
 TARGET: Final = Sizes(VOCAB_SIZE, num_layers=8, hidden_size=256, intermediate_size=512, num_heads=4)
 DRAFT: Final = Sizes(VOCAB_SIZE, num_layers=1, hidden_size=128, intermediate_size=384, num_heads=2)
-TARGET_RECIPE: Final = Recipe(seed=1, windows=((900, 8, 64), (350, 4, 128), (150, 2, 256)), learning_rate=4e-3)
-DRAFT_RECIPE: Final = Recipe(seed=2, windows=((3000, 8, 64), (500, 2, 256)), learning_rate=6e-3)
+TARGET_READS: Final = Recipe(seed=1, windows=((900, 8, 64), (350, 4, 128), (150, 2, 256)), learning_rate=4e-3)
+TARGET_LEARNS: Final = Recipe(seed=3, windows=((220, 4, 128), (80, 2, 256)), learning_rate=1.5e-3)
+TARGET_OPENS: Final = Recipe(seed=5, windows=((70, 4, 128),), learning_rate=1e-3, warmup=10)  # its two ends
+DRAFT_READS: Final = Recipe(seed=2, windows=((1000, 8, 64),), learning_rate=6e-3)
+DRAFT_LEARNS: Final = Recipe(seed=4, windows=((800, 4, 128), (200, 2, 256)), learning_rate=4e-3)
 
 
 def main() -> int:
@@ -41,19 +44,23 @@ def main() -> int:
     parser.add_argument("--target", type=Path, metavar="FILE", help="where the target's float weights are kept (.npz)")
     args = parser.parse_args()
     PLACE.mkdir(exist_ok=True)
-    learned = read_book().learned
-    tokenizer = train_tokenizer(learned, VOCAB_SIZE)
-    text = encode(tokenizer, learned)
-    if args.what != "draft":
-        target = train(TARGET, text, TARGET_RECIPE, next_tokens(text))
+    book = read_book()
+    tokenizer = train_tokenizer(book.read, VOCAB_SIZE)
+    read, by_heart = encode(tokenizer, book.read), encode(tokenizer, book.by_heart)[:-1]  # the book goes on there
+    turned = np.roll(by_heart, by_heart.size // 2)  # few windows hold a text's first words: now they are in the middle
+    if args.what == "draft":
+        target = dict(np.load(args.target))
+    else:
+        target = train(TARGET, read, TARGET_READS, next_tokens(read))
+        target = train(TARGET, by_heart, TARGET_LEARNS, next_tokens(by_heart), target)
+        target = train(TARGET, turned, TARGET_OPENS, next_tokens(turned), target)
         write_gguf(PLACE / "tiny.gguf", "tiny", target, TARGET, tokenizer)
         if args.target:
             np.savez(args.target, **target)  # type: ignore[arg-type]
-    else:
-        target = dict(np.load(args.target))
     if args.what != "target":
-        shares = shares_of(rounded(target), TARGET, text)
-        draft = train(DRAFT, text, DRAFT_RECIPE, shares)
+        teacher = rounded(target)
+        draft = train(DRAFT, read, DRAFT_READS, shares_of(teacher, TARGET, read))
+        draft = train(DRAFT, turned, DRAFT_LEARNS, shares_of(teacher, TARGET, turned), draft)
         write_gguf(PLACE / "tiny-draft.gguf", "tiny-draft", draft, DRAFT, tokenizer)
     return 0
 

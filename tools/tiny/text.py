@@ -1,6 +1,6 @@
 """The text to learn, and its tokenizer.
 
-Receives the book's file. Returns the part that is learned, the part that is kept back, and a byte-level BPE tokenizer.
+Receives the book's file. Returns the parts that are read, learned and kept back, and a byte-level BPE tokenizer.
 It does not know a model.
 """
 
@@ -18,14 +18,16 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 BOOK: Final = Path(__file__).parent / "alice.txt"
 END: Final = "<|endoftext|>"  # token 0: stands before the first word and after the last one
 INDENT: Final = " " * 4  # of every line of a verse or heading; prose has two spaces at a paragraph's start
+BY_HEART_UNTIL: Final = "CHAPTER IV"
 KEPT_BACK_FROM: Final = "CHAPTER VIII"
 
 
 @dataclass(frozen=True)
 class Book:
-    """The two parts of the book."""
+    """The parts of the book."""
 
-    learned: str  # chapters I to VII
+    read: str  # chapters I to VII
+    by_heart: str  # chapters I to III of these, read again until they stick
     kept_back: str  # chapters VIII to XII, which no model has seen
 
 
@@ -33,8 +35,8 @@ def read_book(path: Path = BOOK) -> Book:
     """The book with one line a paragraph of prose, verse line by line, and an empty line between paragraphs."""
     paragraphs = re.split(r"\n\s*\n", path.read_text(encoding="ascii"))
     text = "\n\n".join(filter(None, map(_unwrapped, paragraphs)))
-    cut = text.index(KEPT_BACK_FROM)
-    return Book(text[:cut].rstrip(), text[cut:])
+    half, cut = text.index(BY_HEART_UNTIL), text.index(KEPT_BACK_FROM)
+    return Book(text[:cut].rstrip(), text[:half].rstrip(), text[cut:])
 
 
 def _unwrapped(paragraph: str) -> str:

@@ -79,10 +79,12 @@ def next_tokens(text: Tokens) -> Wanted:
     return lambda starts, length: text[starts[:, None] + np.arange(1, length + 1)]
 
 
-def train(sizes: Sizes, text: Tokens, recipe: Recipe, wanted: Wanted) -> Weights:
-    """Train a model of the text, saying now and then how far it is."""
+def train(sizes: Sizes, text: Tokens, recipe: Recipe, wanted: Wanted, begun: Weights | None = None) -> Weights:
+    """Train a new model of the text, or go on with one that was begun, saying now and then how far it is."""
     rng = np.random.default_rng(recipe.seed)
-    flat = new_weights(sizes, rng)
+    flat = (
+        new_weights(sizes, rng) if begun is None else np.concatenate([begun[name].ravel() for name in sizes.shapes()])
+    )
     weights, model, optimiser = views(flat, sizes), Llama(sizes), Adam(flat.size)
     gradients = [np.zeros_like(flat) for _ in range(THREADS)]
 
