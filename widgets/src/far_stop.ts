@@ -26,9 +26,6 @@ const BOX: Partial<CSSStyleDeclaration> = {
 
 /** Returns what brings it up to date. */
 export function makeFarStop(root: HTMLElement, store: Store, signal: AbortSignal): () => void {
-  const near = root.querySelector("[data-action=stop]");
-  if (!near || typeof IntersectionObserver === "undefined") return () => {};
-  let inSight = true;
   const words = h("span");
   const stop = h(
     "button",
@@ -48,6 +45,9 @@ export function makeFarStop(root: HTMLElement, store: Store, signal: AbortSignal
     // a notebook in a tab behind another one has its pictures, but they are not displayed
     const shown = root.isConnected && root.checkVisibility();
     const other = document.querySelector("[data-action=far-stop]");
+    const near = root.querySelector("[data-action=stop]"); // pictures are made when there is something to show
+    const place = near?.getBoundingClientRect();
+    const inSight = !place || (place.bottom > 0 && place.top < window.innerHeight);
     if (!run || inSight || !shown || store.kernel !== "present" || (other && other !== stop)) {
       box.remove();
       return;
@@ -58,15 +58,8 @@ export function makeFarStop(root: HTMLElement, store: Store, signal: AbortSignal
     stop.disabled = store.stopping;
     if (!box.isConnected) document.body.append(box);
   };
-  const sight = new IntersectionObserver(([entry]) => {
-    // a button that was hidden until now has no size
-    inSight = entry.isIntersecting;
-    draw();
-  });
-  sight.observe(near);
-  signal.addEventListener("abort", () => {
-    sight.disconnect();
-    box.remove();
-  });
+  const passed = () => draw();
+  document.addEventListener("scroll", passed, { capture: true, passive: true, signal });
+  signal.addEventListener("abort", () => box.remove());
   return draw;
 }
