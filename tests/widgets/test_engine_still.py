@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from genai_lab import analysis, widgets
 from genai_lab.tracing import Recorder, Recording
-from genai_lab.widgets.engine_still import picture
+from genai_lab.widgets.engine_still import ENGINE_KINDS, picture
 from genai_lab.widgets.page import offline_page
 from tests.widgets.recorded_engine import ScriptedEngine
 
@@ -62,3 +63,11 @@ def test_without_an_engine_it_says_so_and_answers_are_shown_as_ever() -> None:
 def test_the_offline_page_begins_with_it() -> None:
     page = offline_page(recorded(), ("engine",))
     assert "Who is served in which step?" in page.split('<script type="application/json"')[0]
+
+
+def test_each_picture_of_an_engine_has_a_name_of_its_own() -> None:
+    trace = analysis.Trace(recorded())
+    views = [make(trace) for make in (widgets.EngineRun, widgets.BatchingTimeline, widgets.BlockMap)]
+    assert [view.kind for view in views] == list(ENGINE_KINDS)
+    assert len({view.trace.model_id for view in views}) == 1
+    assert "Who is served in which step?" in views[0]._repr_mimebundle_()[0]["text/html"]  # type: ignore[index]
