@@ -190,3 +190,70 @@ def encoder_decoder(path: Path, *, cross_cache: bool = True, seed: int = 0) -> P
     takes = {n: v for n, v in crossed.items() if "past" in n and cross_cache} | CACHE
     decoder = {"filename": "decoder.onnx", **SIZES, "inputs": takes, "outputs": PRESENT}
     return write_config(path, {"type": "t5", "decoder_start_token_id": 3, "encoder": encoder, "decoder": decoder})
+
+
+def pipeline(
+    path: Path,
+    *,
+    split: bool = True,
+    forwarded: bool = True,
+    ids: int = INT64,
+    mask: int | None = INT64,
+    uint8_cache: tuple[int, int] | None = None,
+    stages: dict[str, dict[str, Any]] | None = None,
+    decoder: dict[str, Any] | None = None,
+    seed: int = 0,
+) -> Path:
+    """A decoder in stages: embeddings, a transformer, a head.
+
+    Args:
+        split: a transformer for the prompt and one for tokens, with the same weights.
+        forwarded: the transformer's output has another name than the head's input, and is forwarded to it.
+        mask: type of attention_mask, None for a graph without it.
+        stages: changes to the stages' sections, by name.
+        decoder: more keys of the decoder section.
+    """
+    path.mkdir(parents=True)
+    g = Graph(seed)
+    g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=8.0), "input_ids", name="embedded")
+    save(path, "embeddings", g, [("input_ids", ids, ["B", "S"])], [("embedded", FLOAT, ["B", "S", HIDDEN])])
+    output = "hidden_out" if forwarded else "hidden"
+    for name in ("context", "iterator"):
+        _transformer(path, name, output, mask, seed)
+    g = Graph(seed + 2)
+    g.op("MatMul", "hidden", g.weight(HIDDEN, VOCABULARY, gain=4.0), name="logits")
+    save(path, "head", g, [("hidden", FLOAT, ["B", "S", HIDDEN])], [("logits", FLOAT, ["B", "S", VOCABULARY])])
+    cache = [f"{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
+    inner = {
+        "inputs": ["embedded", *(["attention_mask"] if mask else []), *(f"past_key_values.{name}" for name in cache)],
+        "outputs": [output, *(f"present.{name}" for name in cache)],
+    }
+    inner |= {"output_names_forwarder": {output: "hidden"}} if forwarded else {}
+    sections: dict[str, dict[str, Any]] = {"embeddings": {"inputs": ["input_ids"], "outputs": ["embedded"]}}
+    if split:
+        sections["context"] = inner | {"run_on_token_gen": False}
+        sections["iterator"] = inner | {"run_on_prompt": False}
+    else:
+        sections["context"] = dict(inner)
+    sections["head"] = {"inputs": ["hidden"], "outputs": ["logits"]}
+    for name, section in sections.items():
+        section |= {"filename": f"{name}.onnx"} | (stages or {}).get(name, {})
+    inputs = CACHE | ({"attention_mask": "attention_mask"} if mask else {})
+    body = SIZES | {"inputs": inputs, "outputs": PRESENT, "pipeline": [sections]} | (decoder or {})
+    return write_config(path, {"type": "decoder-pipeline", "decoder": body})
+
+
+def _transformer(path: Path, name: str, output: str, mask: int | None, seed: int) -> None:
+    g = Graph(seed + 1)
+    x, inputs, outputs = "embedded", [("embedded", FLOAT, ["B", "S", HIDDEN])], [(output, FLOAT, ["B", "S", HIDDEN])]
+    inputs += [("attention_mask", mask, ["B", "T"])] if mask else []
+    for layer in range(LAYERS):
+        queries, grown = split_heads(g, x), []
+        for part in ("key", "value"):
+            past, present = f"past_key_values.{layer}.{part}", f"present.{layer}.{part}"
+            grown.append(g.op("Concat", past, split_heads(g, x), name=present, axis=2))
+            inputs.append((past, FLOAT, ["B", HEADS, "P", HEAD_SIZE]))
+            outputs.append((present, FLOAT, ["B", HEADS, "T", HEAD_SIZE]))
+        x = g.op("Add", x, attend(g, queries, *grown, "attention_mask" if mask else None))
+    g.op("Tanh", x, name=output)
+    save(path, name, g, inputs, outputs)

@@ -59,6 +59,21 @@ def _pairs(session: Graph, *patterns: tuple[str | None, str | None]) -> dict[str
     return {past: present for _layer, _place, past, present in by_layer}
 
 
+def managed_names(config: Config) -> set[str]:
+    """Inputs that a running decoder gives, by the config alone: those that follow from the tokens, and the cache."""
+    names, layers = config.model.decoder.inputs, range(config.model.decoder.num_hidden_layers)
+    patterns = (
+        names.past_names,
+        names.past_key_names,
+        names.past_value_names,
+        names.past_key_scale_names,
+        names.past_value_scale_names,
+        names.past_conv_names,
+        names.past_recurrent_names,
+    )
+    return {*token_inputs(config).values(), *(pattern % layer for pattern in patterns if pattern for layer in layers)}
+
+
 def past_shape(config: Config, info: TensorInfo, rows: int, tokens: int) -> tuple[int, ...]:
     """[rows, heads, tokens, head_dim], or [2, rows, heads, tokens, head_dim] for keys and values together. A size that
     the graph states is the graph's: layers may differ in heads and head size."""

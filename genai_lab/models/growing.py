@@ -59,6 +59,7 @@ class GrowingState(AnyPlace):
         self._past: Arrays = {}
         self._mask: NDArray[np.bool_]  # [rows, tokens] False: padding
         self._kept: Kept | None = None
+        self._in_prompt: bool  # until a token is read alone behind others
         self.clear()
 
     @property
@@ -112,7 +113,7 @@ class GrowingState(AnyPlace):
             )
         self._restore(here)
         self._cut(length)
-        self._mask = self._mask[:, :length]
+        self._mask, self._in_prompt = self._mask[:, :length], source._in_prompt
 
     def rewind(self, length: int) -> int:
         """The text was cut to `length` tokens; returns how many of them are held.
@@ -250,8 +251,21 @@ class GrowingState(AnyPlace):
         self._feeds = self._past | token_feeds(self.graph, self.model.config, ids, mask) | self.extras.used
         outputs = self.graph.run(self._feeds, self.extras.options, is_prompt=self._in_prompt)
         names = self.past_names | self.fixed_names
+        check_given(outputs, names, self.model.config.model.decoder.outputs.logits, self._in_prompt)
         self._past = {past: present_of(past, present, outputs) for past, present in names.items()}
         self._outputs, self._mask = outputs, mask
+
+
+def check_given(outputs: Arrays, names: Mapping[str, str], logits: str, in_prompt: bool) -> None:
+    """Raises StateError when stages left out the logits or a part of the cache."""
+    wanted = [(logits,), *((present, past) for past, present in names.items())]
+    missing = next((either[0] for either in wanted if not any(name in outputs for name in either)), None)
+    if missing is not None:
+        when = "the prompt" if in_prompt else "a generated token"
+        raise StateError(
+            f"no stage gave {missing!r} in the run over {when}; add it to the outputs of a stage that runs then "
+            "(genai_config.json, model.decoder.pipeline: outputs, run_on_prompt, run_on_token_gen)"
+        )
 
 
 def copy_of_output(name: str, outputs: Mapping[str, Any]) -> NDArray[Any]:

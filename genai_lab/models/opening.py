@@ -4,8 +4,9 @@ beside it."""
 from __future__ import annotations
 
 from genai_lab.config import Config
-from genai_lab.models.graph import check_graph
+from genai_lab.models.graph import check_graph, managed_names
 from genai_lab.models.handed import handed_on
+from genai_lab.models.pipeline import open_stages
 from genai_lab.models.session import Graph, Session, open_session
 
 
@@ -35,4 +36,6 @@ def open_encoder(config: Config, decoder: Graph) -> Session | None:
 
 
 def _open(config: Config) -> Graph:
+    if config.model.decoder.pipeline:
+        return open_stages(config, managed_names(config))
     return open_session(config, config.model.decoder.filename)

@@ -56,7 +56,9 @@ class Graph(Protocol):
     def rank(self, name: str) -> int: ...
     def owner(self, name: str) -> str: ...  # words for the file that wants the input `name`
     def begin(self) -> Graph: ...  # for one generator: what stages hand on from run to run is its own
-    def run(self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True) -> Arrays: ...
+    def run(
+        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+    ) -> Arrays: ...
 
 
 class Session:
@@ -82,9 +84,11 @@ class Session:
         """One generator's: nothing is kept between runs."""
         return self
 
-    def run(self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True) -> Arrays:
+    def run(
+        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+    ) -> Arrays:
         """Every output for these inputs; more of them than the graph has are left out."""
-        del is_prompt  # one graph does both
+        del is_prompt, needs_logits  # one graph does it all
         used = {name: value for name, value in feeds.items() if name in self.inputs}
         return dict(zip(self.outputs, self.inference.run(None, used, options), strict=True))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genai_lab
-from tests.graphs_stages import INT64, marian
+from tests.graphs_stages import INT64, marian, pipeline
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
@@ -52,3 +52,24 @@ def test_marian(tmp_path: Path, how: str, ids: str) -> None:
 @pytest.mark.parametrize("how", ["one", "batch", "ragged"])  # beams with them are refused by onnxruntime-genai
 def test_marian_with_projections_that_are_handed_on(tmp_path: Path, how: str) -> None:
     same(marian(tmp_path / "model", projections=2), how)
+
+
+STAGES: dict[str, dict[str, Any]] = {
+    "a stage for the prompt and one for tokens": {},
+    "one stage for both": {"split": False},
+    "no other names": {"forwarded": False},
+    "a head": {"stages": {"head": {"is_lm_head": True}}},
+    "memory freed": {"stages": {"iterator": {"reset_session_idx": 1}}},
+    "names that no file has": {"stages": {"head": {"inputs": ["hidden", "nothing"]}}},
+    "options of its own": {"stages": {"context": {"session_options": {"intra_op_num_threads": 1}}}},
+}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize("how", ["one", "batch", "beams"])
+def test_stages(tmp_path: Path, kind: str, how: str) -> None:
+    same(pipeline(tmp_path / "model", **STAGES[kind]), how, ("input_ids", "attention_mask"))
+
+
+def test_stages_with_prompts_of_different_lengths(tmp_path: Path) -> None:
+    same(pipeline(tmp_path / "model"), "ragged")  # padding stands at the other end in our inputs
