@@ -115,19 +115,20 @@ class Batch:
         """One token for every row that goes on: all rows choose before any row is changed."""
         logits = self.logits(tracer)
         chosen = self._choose_all(logits, tracer)
-        for index, row in enumerate(self._rows):
-            token = self._pad
-            if index in chosen:
-                token = chosen[index][0].token
-                place = self._place(index, tracer)
-                row.finish = settle(chosen[index], logits[index], row.sequence, self._rule, place, self._started_ns)
-                row.log.generated(tracer, row.finish)
-            self._next[index] = token
+        self._next[:] = self._pad
+        for index, what in chosen.items():
+            row, self._next[index] = self._rows[index], what[0].token
+            place = self._place(index, tracer)
+            row.finish = settle(what, logits[index], row.sequence, self._rule, place, self._started_ns)
+            row.log.generated(tracer, row.finish)
+        self._logits = None
+        if all(row.finish is FinishReason.EOS for row in self._rows):
+            return  # the end token that ends the whole batch is not shown, as that of one sequence is not
+        for row, token in zip(self._rows, self._next.tolist(), strict=True):
             row.shown.append(token)
         if self.token_count >= self.options.max_length:
             for row in self._rows:
                 row.finish = row.finish or FinishReason.MAX_SESSION_TOKENS
-        self._logits = None
 
     def logits(self, tracer: Tracer) -> NDArray[np.float32]:
         """[rows, V] logits that the next tokens are chosen from."""

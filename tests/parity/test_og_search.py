@@ -82,3 +82,25 @@ def test_a_left_padded_row_is_masked_here_and_read_as_text_there(models: tuple[o
     alone = sequences(genai_lab, models[1], np.array([[12, 13]]), {"batch_size": 1, "max_length": 10})[0]
     assert sequences(genai_lab, models[1], prompts, options)[1][4:] == alone[2:]
     assert sequences(og, models[0], prompts, options)[1][4:] != alone[2:]
+
+
+@pytest.mark.parametrize(
+    "plan", [[[2, 2]], [[7, 8], [2, 2]], [[2, 8], [7, 2]], [[7, 2], [2, 8]], [[7, 2], [9, 8], [2, 3]]]
+)
+def test_the_end_of_a_batch_looks_the_same(models: tuple[object, object], plan: list[list[int]]) -> None:
+    """Each row is told its tokens; 2 ends a row."""
+    found = []
+    for library, model in zip((og, genai_lab), models, strict=True):
+        params = library.GeneratorParams(model)
+        params.set_search_options(max_length=12, batch_size=2)
+        made = library.Generator(model, params)
+        made.append_tokens(np.array([[5, 6], [5, 6]], np.int32))
+        for tokens in plan:
+            logits = np.full_like(made.get_logits(), -10)
+            for row, token in enumerate(tokens):
+                logits[row, 0, token] = 10
+            made.set_logits(logits)
+            made.generate_next_token()
+        found.append(([made.get_sequence(row).tolist() for row in range(2)], made.is_done(), made.token_count()))
+    assert found[0] == found[1]
+    assert found[0][1]
