@@ -65,21 +65,18 @@ def model_folder(name: str = "smollm2", precision: str | None = None) -> Path:
     folder = cache_folder() / f"{name}-{precision}-v{version}"
     if (folder / "genai_config.json").is_file():
         return folder
+    cache = writable_cache()
     if isinstance(source, Shipped):
         return source.build(folder, precision)
     from genai_lab.builder import build_model  # brings onnx and gguf, which are not needed when the folder is there
 
-    return build_model(weights_file(source, cache_folder()), folder, precision, keep_existing=True)
+    return build_model(weights_file(source, cache), folder, precision, keep_existing=True)
 
 
 def checkpoint_file(name: str = "smollm2") -> Path:
     """The GGUF file of a model known by name, fetched first if need be: for building it with other options."""
     source = _known(name)
     return source.path if isinstance(source, Shipped) else weights_file(source, writable_cache())
-
-
-def _checkpoint(source: Weights | Shipped, cache: Path) -> Path:
-    return source.path if isinstance(source, Shipped) else weights_file(source, cache)
 
 
 def _known(name: str) -> Weights | Shipped:
