@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from genai_lab.engine.events import EngineEventBuffer
 from genai_lab.errors import wrong_kind
 from genai_lab.models import Model
+
+if TYPE_CHECKING:
+    from genai_lab.engine.engine import Engine
 
 
 def check_engine(model: object, policy: object, flags: Mapping[str, object]) -> None:
@@ -23,10 +27,12 @@ def check_engine(model: object, policy: object, flags: Mapping[str, object]) -> 
             raise wrong_kind(f"Engine: {name}", value, "True or False")
 
 
-def check_buffer(buffer: object) -> None:
+def check_buffer(buffer: object, engine: Engine) -> None:
     """
     Raises:
         ArgumentTypeError: no event buffer.
+        StateError: another engine's.
     """
     if not isinstance(buffer, EngineEventBuffer):
         raise wrong_kind("run: buffer", buffer, "what engine.create_event_buffer(capacity) gives")
+    buffer._check_of(engine)

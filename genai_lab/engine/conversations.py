@@ -24,7 +24,8 @@ from genai_lab.engine.request import Request, RequestState
 from genai_lab.engine.turns import Turns
 from genai_lab.engine.turnstile import Turnstile
 from genai_lab.engine.view import BUSY, leader_of
-from genai_lab.errors import ArgumentError, CapacityError, StateError, wrong_kind
+from genai_lab.errors import ArgumentError, CapacityError, CountError, StateError, wrong_kind
+from genai_lab.lifecycle import born, died
 from genai_lab.models import Model
 from genai_lab.sampling import RandomStream
 from genai_lab.types import FinishReason
@@ -40,8 +41,18 @@ def one_dimensional(tokens: ArrayLike) -> ArrayLike:
     except ValueError as error:
         raise ArgumentError("tokens is a ragged list; a request asks one sequence of token ids, [n]") from error
     if dimensions != 1:
-        raise ArgumentError(f"tokens has {dimensions} dimensions; a request asks one sequence of token ids, [n]")
+        raise ArgumentError(
+            f"tokens must be a one-dimensional array, one sequence of token ids; got {dimensions} dimensions. For one "
+            "row of a batch: tokens[0]"
+        )
     return tokens
+
+
+def _check_turn_id(turn_id: object) -> None:
+    if isinstance(turn_id, bool) or not isinstance(turn_id, int | np.integer):
+        raise wrong_kind("turn_id", turn_id, "an int, what begin_turn returned")
+    if not 0 <= turn_id < 2**64:
+        raise CountError(f"turn_id is {turn_id}; what begin_turn returned is allowed")
 
 
 class Conversations:
@@ -75,6 +86,7 @@ class Conversations:
             self.states[number] = RequestState(number, own, Sequence(tokens), RandomStream(None), self.step)
             request._engine, request.number = engine, number
             self.handles[number] = weakref.ref(request)
+            born(request, "Request", Request.held_bytes)
             weakref.finalize(request, self.lock.drop, number).atexit = False
             return request
 
@@ -99,7 +111,10 @@ class Conversations:
         """See `Request.cancel_turn`."""
         with self.lock:
             state = self.state(number)
-            if state.turn is None or state.turn.turn_id != turn_id or state.status not in BUSY:
+            _check_turn_id(turn_id)
+            if state.turn is None:
+                raise StateError(f"request {number}: there is no turn to cancel; begin_turn first")
+            if state.turn.turn_id != turn_id or state.status not in BUSY:
                 return False
             self.turns.end(state, FinishReason.CANCELLED)
             self._log.turn(state)
@@ -109,8 +124,11 @@ class Conversations:
         """See `Request.rewind_to_start_of_turn`."""
         with self.lock:
             state = self.state(number)
+            _check_turn_id(turn_id)
             if state.status is not Status.IDLE:
-                raise StateError(f"request {number}: a turn is under way; cancel_turn first")
+                raise StateError(
+                    f"request {number}: rewind is only valid after the current turn is complete; cancel_turn first"
+                )
             if turn_id not in state.starts:
                 known = ", ".join(map(str, state.starts)) or "none"
                 raise ArgumentError(f"turn_id is {turn_id}; the turns of request {number} are {known}")
@@ -121,17 +139,18 @@ class Conversations:
         """See `Request.set_draft_tokens`. `most`: that one proposal may have."""
         with self.lock:
             state = self.state(number)
-            turn = state.turn
+            drafts, turn = one_dimensional(tokens), state.turn
             if turn is None or state.status is not Status.RUNNING or state.computed != len(state.sequence) - 1:
                 raise StateError(
-                    f"request {number}: it is not about to be decoded; propose between two steps of its answer"
+                    f"request {number}: it is not about to be decoded; draft tokens may only be proposed when it is "
+                    "ready to decode, between two steps of its answer"
                 )
             if most == 0:
                 raise StateError(
                     "this engine cannot verify proposed tokens: it runs rows one at a time (exact=True), or the graph "
                     "gives logits of the last position only; build the model with prune_lm_head=False"
                 )
-            drafts = token_array(one_dimensional(tokens), self._model.vocab_size)
+            drafts = token_array(drafts, self._model.vocab_size)
             if drafts.size > most:
                 raise ArgumentError(f"{drafts.size} tokens were proposed; at most {most} are allowed in one proposal")
             room = state.sequence.max_length - len(state.sequence) - 1
@@ -162,7 +181,9 @@ class Conversations:
             self.turns.counts.closed += state.status in BUSY
             if state.row is not None:
                 self._memory.evict(state)
-            del self.handles[number]
+            request = self.handles.pop(number)()
+            if request is not None:
+                died(request)
             if state.undrained:
                 self.outbox.forget(number)
 
@@ -177,7 +198,7 @@ class Conversations:
         """What is known of an open request."""
         if number not in self.states:
             self.check_open()
-            raise StateError(f"request {number} is closed; make a new one with engine.create_request()")
+            raise StateError(f"request {number} is a closed request; make a new one: engine.create_request()")
         return self.states[number]
 
     def has_turns(self) -> bool:
@@ -198,10 +219,15 @@ class Conversations:
 
     def _check_silent(self, state: RequestState) -> None:
         self.check_open()
-        if state.status is not Status.IDLE or state.undrained:
+        if state.status is not Status.IDLE:
             raise StateError(
-                f"request {state.request}: its last turn is {'under way' if state.status in BUSY else 'over'} and "
-                f"{state.undrained} of its events were not taken; run the engine until the last event is taken"
+                f"request {state.request}: begin_turn is only valid for a new request or after the current turn is "
+                "complete; run the engine, or cancel_turn"
+            )
+        if state.undrained:
+            raise StateError(
+                f"request {state.request}: an event is pending ({state.undrained} not taken yet); run the engine until "
+                "the last event is taken"
             )
 
     def _place(self, source: RequestState, target: RequestState) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from genai_lab.decoding.speculation import NOTHING_YET, SpeculativeStats
 from genai_lab.engine.work import Work
 
 MOST_DRAFTS = 16  # tokens in one proposal
@@ -30,10 +32,13 @@ class DraftCounts:
         self.full += accepted == proposed
         self.none += accepted == 0
 
-    def stats(self) -> dict[str, float]:
-        """As `Engine.get_speculative_stats` gives them."""
-        return {
+    def stats(self) -> dict[str, Any]:
+        """As `Engine.get_speculative_stats` gives them; what an engine has no use for here is 0."""
+        return SpeculativeStats().as_og_dict(**NOTHING_YET) | {
             "rounds": self.rounds,
+            "completed_rounds": self.rounds,
+            "draft_tokens_evaluated": self.accepted + self.rounds - self.full,
+            "target_forward_passes": self.rounds,
             "draft_tokens_proposed": self.proposed,
             "draft_tokens_accepted": self.accepted,
             "tokens_emitted": self.emitted,

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
 
-from genai_lab.errors import ArgumentTypeError
-from genai_lab.types import FinishReason
+import numpy as np
+
+from genai_lab.errors import ArgumentTypeError, CountError, StateError
+from genai_lab.types import FinishReason, named
 
 if TYPE_CHECKING:
+    from genai_lab.engine.engine import Engine
     from genai_lab.engine.request import Request
 
+MOST_EVENTS = 2**63 - 1
 
+
+@named
 class EngineEventFlags(IntFlag):
     """What an event says; several may be set."""
 
@@ -24,6 +31,7 @@ class EngineEventFlags(IntFlag):
     RETRYABLE = 16
 
 
+@named
 class EngineErrorCode(IntEnum):
     """Why something failed or was put off."""
 
@@ -61,12 +69,20 @@ class EngineEvent:
 
 
 class EngineEventBuffer:
-    """Holds the events of the last `engine.run(buffer)`; at most `capacity` of them."""
+    """Holds the events of the last `engine.run(buffer)`; at most `capacity` of them.
 
-    def __init__(self, capacity: int) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-            raise ArgumentTypeError(f"capacity is {capacity!r}; an integer of at least 1 is allowed")
-        self.capacity = capacity
+    Args:
+        engine: the one that fills it.
+        capacity: 0 holds nothing, so `run` hands nothing over.
+    """
+
+    def __init__(self, engine: Engine, capacity: int) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, int | np.integer):
+            raise ArgumentTypeError(f"capacity is {capacity!r:.60}; an integer is allowed")
+        if not 0 <= capacity <= MOST_EVENTS:
+            raise CountError(f"capacity is {capacity}; an integer from 0 on is allowed, such as 8")
+        self.capacity = int(capacity)
+        self._engine = weakref.ref(engine)
         self._events: list[EngineEvent] = []
 
     def __len__(self) -> int:
@@ -74,6 +90,12 @@ class EngineEventBuffer:
 
     def __getitem__(self, index: int) -> EngineEvent:
         return self._events[index]
+
+    def _check_of(self, engine: Engine) -> None:
+        if self._engine() is not engine:
+            raise StateError(
+                "buffer must be used with the Engine that created it; make one: engine.create_event_buffer(8)"
+            )
 
     def _hold(self, events: list[EngineEvent]) -> None:
         """Replace the content."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Hooks, HookSetters
-from genai_lab.errors import ArgumentError, ArgumentTypeError, wrong_kind
+from genai_lab.errors import ArgumentError, ArgumentTypeError, CountError, StateError, wrong_kind
+from genai_lab.grammar.compiler import KINDS
 
-MAX_STOP_STRINGS = 64
-MAX_STOP_STRING_BYTES = 4096
+MAX_STOP_STRINGS = 16
+MAX_STOP_BYTES = 16 * 1024  # of all of them together
+MAX_COUNT = 2**63 - 1
 
 
 class RequestOptions:
@@ -43,11 +46,23 @@ class TurnSettings:
 
 @dataclass(slots=True)
 class TurnOptions(HookSetters):
-    """Options of one turn (og class TurnOptions). What is not set is the model folder's."""
+    """Options of one turn (og class TurnOptions). What is not set is the model folder's.
 
-    request: Any = None  # og's constructor names the request; nothing of it is needed
+    Args:
+        request: og's constructor names the request; nothing of it is needed, so it may be left out.
+    """
+
+    request: InitVar[Any] = None
     _given: dict[str, Any] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
+
+    def __post_init__(self, request: Any) -> None:
+        if request is None:
+            return
+        if not hasattr(request, "begin_turn"):
+            raise wrong_kind("TurnOptions: request", request, "a Request: engine.create_request(), or None")
+        if request.closed:
+            raise StateError("TurnOptions cannot be made for a closed request; make a new one: engine.create_request()")
 
     def reset(self) -> None:
         """Unset every option."""
@@ -57,6 +72,8 @@ class TurnOptions(HookSetters):
     def set_guidance(self, type: str, data: str) -> None:
         """Let this turn's answer be only what a grammar allows; see `GeneratorParams.set_guidance`. The next turn has
         none unless it is set again. `begin_turn` raises GrammarError for a wrong grammar."""
+        if isinstance(type, str) and type not in ("", *KINDS):
+            raise ArgumentError(f"set_guidance: type is {type!r:.60}; allowed are {', '.join(KINDS)}")
         self._guide_by(type, data)
 
     def clear_guidance(self) -> None:
@@ -65,31 +82,31 @@ class TurnOptions(HookSetters):
 
     def set_do_sample(self, do_sample: bool) -> None:
         """True draws; False takes the highest logit."""
-        self._given["do_sample"] = do_sample
+        self._given["do_sample"] = _flag("do_sample", do_sample)
 
     def set_temperature(self, temperature: float) -> None:
         """Sampling temperature; 0 takes the highest logit."""
-        self._given["temperature"] = temperature
+        self._given["temperature"] = _number("temperature", temperature)
 
     def set_top_k(self, top_k: int) -> None:
         """Keep the k best; 1 takes the best, 0 keeps all."""
-        self._given["top_k"] = top_k
+        self._given["top_k"] = _integer("top_k", top_k)
 
     def set_top_p(self, top_p: float) -> None:
         """Keep the best until their probabilities reach p."""
-        self._given["top_p"] = top_p
+        self._given["top_p"] = _number("top_p", top_p)
 
     def set_min_p(self, min_p: float) -> None:
         """Drop what is less likely than min_p times the best (ours)."""
-        self._given["min_p"] = min_p
+        self._given["min_p"] = _number("min_p", min_p)
 
     def set_repetition_penalty(self, penalty: float) -> None:
         """Penalty for tokens that occur already; above 0."""
-        self._given["repetition_penalty"] = penalty
+        self._given["repetition_penalty"] = _number("repetition_penalty", penalty)
 
     def set_no_repeat_ngram_size(self, size: int) -> None:
         """No n-gram of this size twice; 0 is off."""
-        self._given["no_repeat_ngram_size"] = size
+        self._given["no_repeat_ngram_size"] = _integer("no_repeat_ngram_size", size)
 
     def set_max_generated_tokens(self, tokens: int) -> None:
         """Tokens this turn may generate; 0 is no cap."""
@@ -108,15 +125,21 @@ class TurnOptions(HookSetters):
         self._given.pop("seed", None)
 
     def set_stop_strings(self, strings: Sequence[str]) -> None:
-        """The turn ends when the answer contains one of these; an empty list clears them."""
+        """The turn ends when the answer contains one of these; an empty list clears them. At most 16, of 16 KiB
+        together."""
         if isinstance(strings, str) or not isinstance(strings, Sequence):
             raise wrong_kind("stop_strings", strings, "a list of strings")
         if not all(isinstance(text, str) for text in strings):
             raise ArgumentTypeError(f"stop_strings is {strings!r:.80}; a list of strings is allowed")
-        if any(text == "" or len(text.encode()) > MAX_STOP_STRING_BYTES for text in strings):
-            raise ArgumentError(f"stop_strings: each must have 1 to {MAX_STOP_STRING_BYTES} bytes; got {strings!r:.80}")
         if len(strings) > MAX_STOP_STRINGS:
             raise ArgumentError(f"stop_strings: {len(strings)} were given, allowed are at most {MAX_STOP_STRINGS}")
+        if any(text == "" or "\0" in text for text in strings):
+            raise ArgumentError(
+                f"stop_strings: one is empty or has a NUL character; text without NUL is allowed; got {strings!r:.80}"
+            )
+        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in strings)
+        if size > MAX_STOP_BYTES:
+            raise ArgumentError(f"stop_strings: {size} bytes together, allowed are at most {MAX_STOP_BYTES}")
         self._given["stop_strings"] = tuple(strings)
 
     def settings(self, defaults: SearchOptions) -> TurnSettings:
@@ -139,19 +162,61 @@ class TurnOptions(HookSetters):
         return settings
 
     def _check_sampling(self, search: SearchOptions) -> None:
-        if search.do_sample or search.top_k == 1 or search.temperature == 0:
+        """Refuse options that contradict each other; those that change nothing may be given."""
+        given = self._given
+        if given.get("top_k") == 1 or given.get("temperature") == 0:
             return
-        pointless = [name for name in ("temperature", "top_k", "top_p", "min_p") if name in self._given]
-        if pointless:
+        if given.get("do_sample"):
+            _check_defaults_sample(given, search)
+        pointless = [name for name, neutral in _NEUTRAL.items() if given.get(name, neutral[0]) not in neutral]
+        if pointless and not search.do_sample:
             raise ArgumentError(
-                f"{pointless[0]} was set but do_sample is False, so it would do nothing; call set_do_sample(True), "
-                f"or leave {pointless[0]} out"
+                "do_sample is False, so the likeliest token is taken, and these options contradict it: "
+                f"{', '.join(pointless)}. Call set_do_sample(True), or leave them out"
             )
 
 
+_NEUTRAL = {"temperature": (1.0,), "top_k": (0,), "top_p": (1.0, 0.0), "min_p": (0.0,)}
+"""What does nothing when the likeliest token is taken."""
+
+
+def _check_defaults_sample(given: dict[str, Any], search: SearchOptions) -> None:
+    """A default of the folder, which the caller does not see, must not silently undo set_do_sample(True)."""
+    undone = [
+        f"search.{name} = {value}"
+        for name, value in (("top_k", 1), ("temperature", 0))
+        if name not in given and getattr(search, name) == value
+    ]
+    if undone:
+        raise ArgumentError(
+            f"do_sample is True, but the model folder's {' and '.join(undone)} takes the likeliest token; set "
+            f"{' and '.join(entry.split()[0].removeprefix('search.') for entry in undone)} for this turn, too"
+        )
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentTypeError(f"{name} is {value!r:.60}; True or False is allowed")
+    return bool(value)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ArgumentTypeError(f"{name} is {value!r:.60}; a number is allowed")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise CountError(f"{name} has {value.bit_length()} bits; a smaller number is allowed") from error
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ArgumentTypeError(f"{name} is {value!r:.60}; an integer is allowed")
+    return int(value)
+
+
 def _whole(name: str, value: object, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"{name} is {value!r}; an integer is allowed")
-    if not low <= value < math.inf:
-        raise ArgumentError(f"{name} is {value}; an integer of at least {low} is allowed")
-    return value
+    number = _integer(name, value)
+    if not low <= number <= MAX_COUNT:
+        raise CountError(f"{name} is {number}; an integer of at least {low} is allowed, below 2**63")
+    return number

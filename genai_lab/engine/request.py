@@ -5,7 +5,8 @@ one sequence. `Request` is the caller's handle; `RequestState` is what the engin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -251,17 +252,37 @@ class Request(OldRequestCalls):
         """A copy of everything so far, [n] int32 (ours)."""
         return self._live()._conversations.state(self.number).sequence.tokens.copy()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by itself or with its engine (ours)."""
+        return self._engine is None and (self._old is None or self._old.book is not None)
+
+    def held_bytes(self) -> int:
+        """Bytes that its tokens take in the engine's rows (ours)."""
+        engine = self._engine
+        state = None if engine is None else engine._states.get(self.number)
+        return 0 if engine is None or state is None else state.computed * engine.model.kv_bytes_per_token
+
     def close(self) -> None:
         """Free its place and memory; closing twice is allowed."""
         if self._engine is not None:
             self._engine._conversations.close(self.number)
             self._engine = None
 
+    def __enter__(self) -> Self:
+        self._live()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def _live(self) -> Engine:
         if self._engine is None and self._old is not None and self._old.book is None:
             raise StateError("the request is in no engine; engine.add_request(request) first")
         if self._engine is None:
-            raise StateError(f"request {self.number} is closed; make a new one with engine.create_request()")
+            raise StateError(f"request {self.number} is a closed request; make a new one: engine.create_request()")
         return self._engine
 
     def __repr__(self) -> str:

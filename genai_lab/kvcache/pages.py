@@ -13,6 +13,7 @@ import mmap
 import os
 import sys
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ class AddressRange:
         """The bytes [offset, offset + nbytes) are those of the file from `file_offset` on, for reading and writing."""
         _map(self.address + offset, nbytes, mmap.MAP_SHARED | MAP_FIXED, file, file_offset)
 
+    def map_pieces(self, offsets: Sequence[int], nbytes: int, file: int, file_offsets: Sequence[int]) -> None:
+        """`map_file` for many pieces of one size: a token's block has one for each layer, for keys and values, and for
+        each head, so the loop is kept short."""
+        assert LIBC is not None
+        mmap_, base, flags = LIBC.mmap, self.address, mmap.MAP_SHARED | MAP_FIXED
+        for offset, file_offset in zip(offsets, file_offsets, strict=True):
+            if mmap_(base + offset, nbytes, READ_WRITE, flags, file, file_offset) != base + offset:
+                raise _refusal(nbytes)
+
     def blank(self, offset: int, nbytes: int) -> None:
         """The bytes [offset, offset + nbytes) are private zeros again."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED
@@ -114,12 +124,16 @@ def _map(address: int | None, nbytes: int, flags: int, file: int, file_offset: i
     assert LIBC is not None
     found: int | None = LIBC.mmap(address, nbytes, READ_WRITE, flags, file, file_offset)
     if found is None or found == FAILED:
-        code = ctypes.get_errno()
-        raise CapacityError(
-            f"the system refused to map {nbytes:,} bytes ({errno.errorcode.get(code, code)}: {os.strerror(code)}); "
-            f"use fewer rows or a smaller capacity, or kv_backend='slots'"
-        )
+        raise _refusal(nbytes)
     return found
+
+
+def _refusal(nbytes: int) -> CapacityError:
+    code = ctypes.get_errno()
+    return CapacityError(
+        f"the system refused to map {nbytes:,} bytes ({errno.errorcode.get(code, code)}: {os.strerror(code)}); "
+        f"use fewer rows or a smaller capacity, or kv_backend='slots'"
+    )
 
 
 def _unmap(address: int, nbytes: int) -> None:

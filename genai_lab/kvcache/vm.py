@@ -244,9 +244,10 @@ class VmStore:
         return parts * self.layout.num_kv_heads * (pieces + 1) if pieces else parts
 
     def _map_stretch(self, row: int, index: int, block: int, count: int) -> None:
-        where, piece = self._open_range(), self._piece
-        for head, offset in enumerate(self._head_offsets(row)):
-            where.map_file(offset + index * piece, count * piece, self._file, (head * self.num_blocks + block) * piece)
+        piece = self._piece
+        offsets = [offset + index * piece for offset in self._head_offsets(row)]
+        places = [(head * self.num_blocks + block) * piece for head in range(len(offsets))]
+        self._open_range().map_pieces(offsets, count * piece, self._file, places)
 
     def _cut(self, row: int, count: int) -> None:
         check_row(row, self.rows)
