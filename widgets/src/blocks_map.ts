@@ -248,16 +248,18 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
       if (s.wires[i]) paintWire(g, edge, 1, s.wires[i], strip.bottom + (to - from > 1 ? 6 : 0), s.lanes);
     });
     for (const ring of ringsOf(grid, table)) paintRing(g, colours.tones.mark, ring, small ? 1 : 1.5, small ? 0.5 : 2);
-    const place = now === null ? -1 : table.indexOf(now);
-    if (place >= 0 && now !== null) {
+    // where there are too many wires to draw, the block of the newest token has one
+    const wired = now ?? (s.wires.length ? null : (tokenPlace()?.block ?? table.at(-1) ?? null));
+    const place = wired === null ? -1 : table.indexOf(wired);
+    if (place >= 0 && wired !== null) {
       const spot = spotOf(strip, place);
-      const [wire] = wiresOf([{ from: spot.x + strip.w / 2, block: now }], grid);
+      const [wire] = wiresOf([{ from: spot.x + strip.w / 2, block: wired }], grid);
       const lane = Math.min(MOST_WIRES, Math.max(0, ...s.wires.map((w) => w.lane + 1)));
-      // through the gap over its row, in ink with a light seam, so that it stays readable over small cells
+      // with a light seam, so that it stays readable over small cells
       const own = { ...wire, lane: s.wires.length ? lane : 0 };
       paintWire(g, colours.tones.surface, 4, own, spot.y + strip.h, s.lanes);
-      paintWire(g, colours.tones.mark, 2, own, spot.y + strip.h, s.lanes);
-      paintRing(g, colours.tones.mark, { ...spot, w: strip.w, h: strip.h }, 2, 1);
+      paintWire(g, now === null ? edge : colours.tones.mark, now === null ? 1 : 2, own, spot.y + strip.h, s.lanes);
+      if (now !== null) paintRing(g, colours.tones.mark, { ...spot, w: strip.w, h: strip.h }, 2, 1);
     }
     if (now === null || now >= engine.poolSize) return;
     const spot = spotOf(grid, now);

@@ -257,6 +257,15 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
   return { element, draw };
 };
 
+const DOING = {
+  wait: "waits",
+  prefill: "reads its prompt",
+  decode: "makes a token",
+  preempt: "loses its place",
+  reject: "can never run",
+  none: "is not at work",
+};
+
 /** The linked place: the newest token, the step that made it, the block and slot that hold it. */
 function placeWords(store: Store): (string | HTMLElement)[] {
   const { engine, at } = store;
@@ -266,10 +275,8 @@ function placeWords(store: Store): (string | HTMLElement)[] {
   const name = letters(at.request);
   const row = token && store.rowAt(token);
   if (!token || row === undefined || row === null) {
-    const held = engine.table(at.request, at.step).length;
-    const verdict = engine.decision(at.request, at.step)?.verdict;
-    const doing = verdict === "wait" ? "waits" : held ? "reads its prompt" : "has not begun";
-    return [`request ${name} ${doing}, no token yet`];
+    const doing = DOING[engine.decision(at.request, at.step)?.verdict ?? "none"];
+    return [`request ${name} ${doing}; no token of it is known yet`];
   }
   const made = store.stepOfRow(row);
   const position = store.tokens.get("position", row);
