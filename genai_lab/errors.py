@@ -4,6 +4,7 @@ the value received, what is allowed, and what to do next.
     GenaiLabError
     ├── ArgumentError        a bad argument (also a ValueError and a RuntimeError)
     │   ├── PlaceError       an index of something that is not there (also an IndexError)
+    │   ├── CountError       a negative number, or one too large, where a count is wanted (also a TypeError)
     │   └── GrammarError     a JSON schema, regular expression or grammar that is wrong; says where
     ├── ArgumentTypeError    an argument of the wrong type (also a TypeError and a RuntimeError)
     ├── CallableError        a person's own processor, sampler or stopping rule failed (also a RuntimeError)
@@ -31,6 +32,11 @@ class ArgumentError(GenaiLabError, ValueError, RuntimeError):
 
 class PlaceError(ArgumentError, IndexError):
     """An index or a number of something that is not there."""
+
+
+class CountError(ArgumentError, TypeError):
+    """A number below zero, or larger than any count, where a count is wanted. (A TypeError, too: onnxruntime-genai
+    cannot turn such numbers into its own type.)"""
 
 
 class GrammarError(ArgumentError):

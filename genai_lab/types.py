@@ -7,8 +7,8 @@ Receives plain numbers and numpy arrays, returns named values. It knows no model
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntEnum, StrEnum
-from typing import Any, TypeAlias
+from enum import IntEnum, IntFlag, StrEnum
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,6 +28,29 @@ class Phase(StrEnum):
     """Continues by one token."""
 
 
+Number = TypeVar("Number", bound=type[IntEnum] | type[IntFlag])
+
+
+def named(kind: Number) -> Number:
+    """An enum of numbers whose text is its name, as onnxruntime-genai's have it: "FinishReason.EOS"; several flags at
+    once are "EngineEventFlags.TOKEN|TURN_FINISHED". In arithmetic and comparison they stay numbers.
+
+    >>> f"{FinishReason.EOS}", FinishReason.EOS == 1, f"{FinishReason.EOS:d}"
+    ('FinishReason.EOS', True, '1')
+    """
+
+    def text(self: IntEnum | IntFlag) -> str:
+        return f"{kind.__name__}.{self.name or int(self)}"
+
+    def formatted(self: IntEnum | IntFlag, spec: str) -> str:
+        return format(int(self), spec) if spec[-1:] in tuple("bcdoxXneEfFgG%") else format(text(self), spec)
+
+    kind.__str__ = text  # type: ignore[method-assign,assignment]
+    kind.__format__ = formatted  # type: ignore[method-assign,assignment]
+    return kind
+
+
+@named
 class FinishReason(IntEnum):
     """Why a turn ended. Names and numbers are onnxruntime-genai's; STOPPING_CRITERION is ours."""
 

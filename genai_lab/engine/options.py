@@ -206,7 +206,7 @@ def _number(name: str, value: object) -> float:
     try:
         return float(value)
     except OverflowError as error:
-        raise CountError(f"{name} has {value.bit_length()} bits; a smaller number is allowed") from error
+        raise CountError(f"{name} is larger than a float can be; a smaller number is allowed") from error
 
 
 def _integer(name: str, value: object) -> int:

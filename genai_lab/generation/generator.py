@@ -15,17 +15,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
-from genai_lab.decoding import Chooser, Hooks, make_chooser
+from genai_lab.decoding import Chooser, make_chooser
 from genai_lab.decoding.speculation import NOTHING_YET, SpeculativeStats
-from genai_lab.errors import ArgumentError, ArgumentTypeError, PlaceError, StateError, wrong_kind
+from genai_lab.errors import ArgumentError, ArgumentTypeError, CountError, PlaceError, StateError, wrong_kind
 from genai_lab.generation.batch import Batch
 from genai_lab.generation.beams import Beams
+from genai_lab.generation.checks import check_arguments, check_for_beams, check_goes_on, check_not_empty, running
 from genai_lab.generation.log import LOG, log_appended, log_generated
 from genai_lab.generation.one import One
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
 from genai_lab.generation.speculating import make_speculative, speculates
 from genai_lab.generation.speculative import Speculative
+from genai_lab.lifecycle import born, died
 from genai_lab.models import Adapters, Model, RunExtras
 from genai_lab.sampling import RandomStream
 from genai_lab.tracing import Tracer, current_tracer
@@ -76,10 +78,11 @@ class Generator:
     """
 
     def __init__(self, model: Model, params: GeneratorParams) -> None:
-        _check_arguments(model, params)
+        check_arguments(model, params)
         self.model, self.params, self.options = model, copy(params), params.options
         self.effective_mode = params.effective_mode
         self._search: Search | None = self._make_search()
+        born(self, "Generator", _cache_bytes)
 
     # ---- og's methods -------------------------------------------------------------------------------------------
 
@@ -97,7 +100,8 @@ class Generator:
         """
         search = self._live()
         before = search.token_count
-        search.append(tokens, current_tracer())
+        with running(search):
+            search.append(tokens, current_tracer())
         if LOG.flags["enabled"]:
             log_appended(search, before)
 
@@ -109,9 +113,10 @@ class Generator:
             StateError: nothing was appended yet, or the generation is done.
         """
         search = self._live()
-        _check_not_empty(search, "generate_next_token")
-        _check_goes_on(search)
-        search.generate(current_tracer())
+        check_not_empty(search, "generate_next_token")
+        check_goes_on(search)
+        with running(search):
+            search.generate(current_tracer())
         if LOG.flags["enabled"]:
             log_generated(search, self.options)
 
@@ -145,8 +150,9 @@ class Generator:
         """A copy of the logits that the next tokens will be chosen from, [batch_size * num_beams, 1, V] float32; runs
         the model if need be."""
         search = self._live()
-        _check_not_empty(search, "get_logits")
-        return search.logits(current_tracer())[:, None, :].copy()
+        check_not_empty(search, "get_logits")
+        with running(search):
+            return search.logits(current_tracer())[:, None, :].copy()
 
     def set_logits(self, logits: ArrayLike) -> None:
         """Replace the logits that the next tokens will be chosen from: batch_size * num_beams * V numbers, any shape.
@@ -175,7 +181,7 @@ class Generator:
         if isinstance(length, bool) or not isinstance(length, int | np.integer):
             raise ArgumentTypeError(f"rewind_to: length is {type(length).__name__}, an int is allowed")
         if not 0 <= length <= search.token_count:
-            raise ArgumentError(
+            raise (CountError if length < 0 else ArgumentError)(
                 f"rewind_to: length is {length}, allowed is 0 to {search.token_count}, the tokens there are now"
             )
         search.rewind(int(length), current_tracer())
@@ -194,6 +200,11 @@ class Generator:
         """Give an input of the graph that follows from no token, for every run from now on. A name that the graph does
         not have is ignored."""
         self._live().extras.set_input(name, value)
+
+    def set_hidden_states(self, hidden_states: NDArray[Any]) -> None:
+        """Give the graph's input "hidden_states" for every run from now on: another model's last layer, from which a
+        head that predicts several tokens goes on. A graph without it ignores them."""
+        self.set_model_input("hidden_states", hidden_states)
 
     def set_inputs(self, inputs: NamedTensors) -> None:
         """Give several inputs at once, as a processor of images or sounds makes them; "input_ids" among them are
@@ -279,8 +290,10 @@ class Generator:
     def close(self) -> None:
         """Free the cache. Any later call is an error; closing twice is allowed."""
         self._search = None
+        died(self)
 
     def __enter__(self) -> Generator:
+        self._live()
         return self
 
     def __exit__(
@@ -309,7 +322,7 @@ class Generator:
         if speculates(model, speculative):
             return make_speculative(model, options, mode, chooser(), hooks, speculative)
         if options.num_beams > 1:
-            _check_for_beams(hooks)
+            check_for_beams(hooks)
             return Beams(model, options, chooser())
         if options.batch_size > 1:
             return Batch(model, options, chooser, lambda tokens: RunLog(model, options, mode, tokens, hooks=hooks))
@@ -322,33 +335,5 @@ class Generator:
         return self._search
 
 
-def _check_not_empty(search: Search, call: str) -> None:
-    if search.token_count == 0:
-        raise StateError(f"{call}: nothing was appended yet; call append_tokens(tokenizer.encode(prompt)) first")
-
-
-def _check_goes_on(search: Search) -> None:
-    if search.token_count >= search.options.max_length:
-        raise StateError(
-            f"generate_next_token: the sequence already has max_length = {search.options.max_length} tokens; "
-            "set a larger max_length before you begin, or rewind"
-        )
-    if search.finish is not None:
-        raise StateError(
-            f"generate_next_token: the sequence is done ({search.finish.name}); append tokens or rewind to go on"
-        )
-
-
-def _check_for_beams(hooks: Hooks) -> None:
-    """Beam search selects by itself and ends by itself."""
-    given = "a sampler" if hooks.sampler is not None else "a stopping criterion" if hooks.stopping else None
-    if given is not None:
-        raise ArgumentError(f"{given} of your own does not go with num_beams above 1; leave it out, or set num_beams=1")
-
-
-def _check_arguments(model: Model, params: GeneratorParams) -> None:
-    if not isinstance(model, Model) or not isinstance(params, GeneratorParams):
-        raise ArgumentTypeError(
-            f"Generator() takes a Model and GeneratorParams, got {type(model).__name__} and {type(params).__name__}"
-        )
-    params.options.check_together()
+def _cache_bytes(generator: Generator) -> int:
+    return generator.kv_cache_bytes

@@ -34,9 +34,15 @@ class RunExtras:
             *fixed_names(session, config),
             *managed,
         }
+        self._of_media = {
+            name
+            for section in (config.model.vision, config.model.speech)
+            for name in (section or {}).get("inputs", {}).values()
+        }
         self.inputs: dict[str, NDArray[Any]] = {}
         self.options = ort.RunOptions()
         self.has_options = False  # a run without them is a little cheaper
+        self.terminated = False  # what the option terminate_session says
         self._adapters: list[Any] = []  # run options hold their addresses only
         self.version = 0  # grows when an input changes
         for key, value in config.model.decoder.run_options.items():
@@ -57,6 +63,11 @@ class RunExtras:
             raise ArgumentTypeError(
                 f"set_model_input({name!r}, ...): got {type(value).__name__}, a numpy array is allowed; wrap it: "
                 "np.asarray(...)"
+            )
+        if name in self._of_media and name not in self._session.inputs:
+            raise StateError(
+                f"set_model_input({name!r}, ...): it belongs to the graph for images and sounds, which this version does "
+                "not run; text alone is allowed"
             )
         if name in self._managed:
             raise ArgumentError(
@@ -83,7 +94,7 @@ class RunExtras:
             self.options.add_run_config_entry(key, value)
             self.has_options = True
         elif value in ("0", "1"):
-            self.options.terminate = value == "1"
+            self.options.terminate = self.terminated = value == "1"
             self.has_options = True
         else:
             raise ArgumentError(f'set_runtime_option("terminate_session", {value!r}): "0" and "1" are allowed')

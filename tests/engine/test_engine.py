@@ -233,7 +233,7 @@ def test_bad_calls_are_told_what_to_do(model: genai_lab.Model) -> None:
     with pytest.raises(ArgumentError, match="do_sample is False"):
         request.begin_turn(prompts(5)[0], turn(5, temperature=0.5))
     request.begin_turn(prompts(5)[0], turn(2))
-    with pytest.raises(StateError, match="under way"):
+    with pytest.raises(StateError, match="after the current turn is complete"):
         request.begin_turn(prompts(5)[0])
     drain(engine)
     with pytest.raises(ArgumentError, match="turn_id is 2; the turns of request 0 are 1"):

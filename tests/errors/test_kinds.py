@@ -179,7 +179,7 @@ CALLS: dict[str, tuple[Call, set[str]]] = {
     **{
         f"engine.{name}": (lambda p, v, name=name: getattr(p.engine, name)(v), allowed)
         for name, allowed in {
-            "create_event_buffer": {"huge"},
+            "create_event_buffer": set[str](),
             "run": set[str](),
             "add_request": set[str](),
             "remove_request": set[str](),
@@ -191,16 +191,16 @@ CALLS: dict[str, tuple[Call, set[str]]] = {
     "Request": (lambda p, v: og.Request(v), set()),
     "begin_turn": (lambda p, v: p.engine.create_request().begin_turn(v), set()),
     "begin_turn.options": (lambda p, v: p.engine.create_request().begin_turn([5], v), {"None"}),
-    "max_session_tokens": (lambda p, v: og.RequestOptions().set_max_session_tokens(v), {"huge"}),
+    "max_session_tokens": (lambda p, v: og.RequestOptions().set_max_session_tokens(v), set()),
     **{
         f"turn.{name}": (lambda p, v, name=name: p.turn(name, v), allowed)
         for name, allowed in {
             "set_do_sample": {"flag"},
             "set_no_repeat_ngram_size": set[str](),
             "set_repetition_penalty": {"fraction", "huge"},
-            "set_max_generated_tokens": {"huge"},
+            "set_max_generated_tokens": set(),
             "set_stop_strings": {"list"},
-            "set_seed": {"huge"},
+            "set_seed": set(),
         }.items()
     },
 }

@@ -162,7 +162,7 @@ def test_max_length_ends_the_sequence(model: og.Model) -> None:
     answer(made)
     assert made.is_done()
     assert made.token_count() == 8
-    with pytest.raises(StateError, match="max_length = 8"):
+    with pytest.raises(StateError, match=r"already at max_length \(8\)"):
         made.generate_next_token()
     with pytest.raises(CapacityError, match="max_length = 8"):
         made.append_tokens([5])
