@@ -47,7 +47,7 @@ class Storm:
         self.heads = [self._words(24) for _ in range(3)]
         self.asked: dict[int, Asked] = {}
         self.handles: dict[int, Request] = {}
-        self.faults = 0
+        self.faults = self.forks = 0
         self._buffer = engine.create_event_buffer(16)
 
     def blow(self) -> None:
@@ -90,7 +90,10 @@ class Storm:
         if not self.handles or not self._happens(0.15):
             return
         number = self.random.choice(list(self.handles))
-        asked, kind = self.asked[number], self.random.randrange(3)
+        asked, kind = self.asked[number], self.random.randrange(5)
+        if kind > 2:
+            self._fork(number, asked)
+            return
         if kind == 0:
             self.handles[number].cancel_turn(asked.turns)
             return
@@ -99,6 +102,17 @@ class Storm:
         if kind == 1:
             handle.close()
         del handle
+
+    def _fork(self, number: int, asked: Asked) -> None:
+        state, seed = self.engine._states[number], self.random.randrange(1000)
+        assert state.turn is not None
+        if state.turn.finish is not None or (asked.seed is not None and state.turn.generated):
+            return  # over; or it would draw on from another stream, and nobody else gets that answer
+        twin = self.handles[number].fork(seed=seed)
+        one = Asked(asked.prompt, asked.count, None if asked.seed is None else seed, turns=asked.turns)
+        one.tokens, one.ends = twin.tokens()[asked.prompt.size :].tolist(), asked.turns - 1
+        self.asked[twin.number], self.handles[twin.number] = one, twin
+        self.forks += 1
 
     def _take(self, event: EngineEvent) -> None:
         if event.request is None:
