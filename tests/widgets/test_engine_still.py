@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import ipywidgets
 import pytest
 
 from genai_lab import analysis, widgets
@@ -71,3 +72,4 @@ def test_each_picture_of_an_engine_has_a_name_of_its_own() -> None:
     assert [view.kind for view in views] == list(ENGINE_KINDS)
     assert len({view.trace.model_id for view in views}) == 1
     assert "Who is served in which step?" in views[0]._repr_mimebundle_()[0]["text/html"]  # type: ignore[index]
+    ipywidgets.Widget.close_all()
