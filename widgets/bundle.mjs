@@ -5,6 +5,13 @@ import { build, transform } from "esbuild";
 
 export const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
+/** Entry file -> committed file. */
+export const outputs = {
+  "src/answers.ts": "genai_lab.js",
+  "src/engine.ts": "genai_lab_engine.js",
+  "src/standalone.ts": "standalone.js",
+};
+
 /** A style sheet becomes a string. */
 const styles = {
   name: "styles",

@@ -21,8 +21,9 @@ import traitlets
 
 from genai_lab import analysis
 from genai_lab.errors import ArgumentError
+from genai_lab.tracing import Recording
 from genai_lab.widgets.codec import ChunkEncoder
-from genai_lab.widgets.engine_still import picture
+from genai_lab.widgets.engine_still import ENGINE_KINDS, picture
 from genai_lab.widgets.shown import Stills, in_notebook, publish
 
 STATIC = Path(__file__).parent / "static"
@@ -82,24 +83,45 @@ class ReadOnly:
         """Nothing new will come."""
 
 
+BUNDLES = {"answers": "genai_lab.js", "engine": "genai_lab_engine.js"}
+"""The code comes in two modules, so that a notebook without an engine does not carry the engine's pictures."""
+
+
+def bundle_of(kind: str, recording: Recording) -> str:
+    """Which of BUNDLES has the pictures of a kind of view: "all" is what the recording is about."""
+    is_engine = kind in ENGINE_KINDS or (kind == "all" and recording.tables["steps"]["step"].size > 0)
+    return "engine" if is_engine else "answers"
+
+
 @cache
-def bundle() -> str:
-    """The code of every view, one ES module with its styles inside."""
-    return (STATIC / "genai_lab.js").read_text(encoding="utf-8")
+def bundle(name: str) -> str:
+    """The code of one of BUNDLES, an ES module with its styles inside."""
+    return (STATIC / BUNDLES[name]).read_text(encoding="utf-8")
 
 
 class Runtime(anywidget.AnyWidget):
-    """Carries the code, once per kernel; never shown."""
+    """Carries the code of one bundle, once per kernel; never shown."""
 
-    _shared: ClassVar[Runtime | None] = None
+    _shared: ClassVar[dict[str, Runtime]] = {}
     _esm = traitlets.Unicode().tag(sync=True)
 
     @classmethod
-    def shared(cls) -> Runtime:
-        """The kernel's one runtime, made when it is first needed or after somebody closed it."""
-        if cls._shared is None or cls._shared.comm is None:
-            cls._shared = cls(_esm=bundle(), layout=ipywidgets.Layout())
-        return cls._shared
+    def shared(cls, name: str = "answers") -> Runtime:
+        """The kernel's one runtime of a bundle, made when it is first needed or after somebody closed it."""
+        runtime = cls._shared.get(name)
+        if runtime is None or runtime.comm is None:
+            runtime = cls._shared[name] = cls(_esm=bundle(name), layout=_layout())
+        return runtime
+
+
+_layouts: list[ipywidgets.Layout] = []
+
+
+def _layout() -> ipywidgets.Layout:
+    """One layout for every widget of ours: a saved notebook holds it once."""
+    if not _layouts or _layouts[0].comm is None:
+        _layouts[:] = [ipywidgets.Layout()]
+    return _layouts[0]
 
 
 class TraceModel(anywidget.AnyWidget):
@@ -126,7 +148,7 @@ class TraceModel(anywidget.AnyWidget):
             self._greeted = False  # what is told before a page listens is lost on it
             self._next_whole = 0.0
             chunk = self._encoder.everything(recording, self._driver.running)
-        super().__init__(chunk=chunk, layout=Runtime.shared().layout)
+        super().__init__(chunk=chunk, layout=_layout())
         self.on_msg(lambda _widget, content, _buffers: self.hear(content))
 
     @property
@@ -199,6 +221,11 @@ class TraceModel(anywidget.AnyWidget):
         """Bring the still pictures in the notebook's outputs up to date."""
         self._stills.refresh(self.still, repr(self._trace))
 
+    def bundle_of(self, kind: str) -> str:
+        """Which bundle has the pictures of a kind of view of this trace."""
+        with self._driver.lock:
+            return bundle_of(kind, self._trace.recording)
+
     def still(self, kind: str) -> str:
         """The still picture of what is known now."""
         with self._driver.lock:
@@ -233,7 +260,7 @@ class View(anywidget.AnyWidget):
             raise ArgumentError(f"kind={kind!r}: there is no such view; allowed are {', '.join(KINDS)}")
         self._still: Callable[[], str] = lambda: model.still(kind)
         self._show_still: Callable[[], None] = lambda: model.show_still(kind)
-        super().__init__(rt=Runtime.shared(), trace=model, kind=kind, layout=model.layout)
+        super().__init__(rt=Runtime.shared(model.bundle_of(kind)), trace=model, kind=kind, layout=model.layout)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**kwargs)

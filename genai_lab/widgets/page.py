@@ -14,7 +14,7 @@ from typing import Any
 from genai_lab.tracing import Recording
 from genai_lab.widgets.codec import encode_recording
 from genai_lab.widgets.engine_still import picture
-from genai_lab.widgets.models import STATIC, bundle
+from genai_lab.widgets.models import STATIC, bundle, bundle_of
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -31,8 +31,12 @@ STYLE = (
 
 def offline_page(recording: Recording, kinds: Sequence[str] = ("all",), title: str = "genai_lab trace") -> str:
     """A page that shows `kinds` of views of one recording from a file, without a server, a kernel or a network."""
-    views = [{"id": f"view-{n}", "kind": "view", "state": view_state(kind)} for n, kind in enumerate(kinds)]
-    entries = [runtime_entry(), trace_entry(recording), *views]
+    bundles = [bundle_of(kind, recording) for kind in kinds]
+    views = [
+        {"id": f"view-{n}", "kind": "view", "state": view_state(kind, name)}
+        for n, (kind, name) in enumerate(zip(kinds, bundles, strict=True))
+    ]
+    entries = [*(runtime_entry(name) for name in sorted(set(bundles))), trace_entry(recording), *views]
     slots = "".join(
         f'<div class="genai-lab-slot" data-widget="view-{n}">{picture(recording, kind)}</div>'
         for n, kind in enumerate(kinds)
@@ -48,8 +52,8 @@ def offline_page(recording: Recording, kinds: Sequence[str] = ("all",), title: s
     )
 
 
-def runtime_entry() -> dict[str, Any]:
-    return {"id": "runtime", "kind": "runtime", "esm": bundle(), "state": {}}
+def runtime_entry(name: str) -> dict[str, Any]:
+    return {"id": f"runtime-{name}", "kind": "runtime", "esm": bundle(name), "state": {}}
 
 
 def trace_entry(recording: Recording) -> dict[str, Any]:
@@ -58,8 +62,8 @@ def trace_entry(recording: Recording) -> dict[str, Any]:
     return {"id": "trace", "kind": "trace", "state": state, "buffers": [{"path": ["chunk"], "data": data}]}
 
 
-def view_state(kind: str) -> dict[str, str]:
-    return {"rt": "anywidget:runtime", "trace": "anywidget:trace", "kind": kind}
+def view_state(kind: str, name: str) -> dict[str, str]:
+    return {"rt": f"anywidget:runtime-{name}", "trace": "anywidget:trace", "kind": kind}
 
 
 def json_in_script(value: object) -> str:

@@ -64,7 +64,7 @@ def test_ten_views_saved_with_their_state_are_small() -> None:
     outputs = [shown(makers[number % 3](trace)) for number in range(10)]
     state = ipywidgets.Widget.get_manager_state(drop_defaults=False)
     size = len(json.dumps(outputs)) + len(json.dumps(state))
-    assert size <= 240_000, size
+    assert size <= 200_000, size
 
 
 def test_a_model_is_made_anew_when_the_old_one_is_of_no_use() -> None:

@@ -1,5 +1,5 @@
 /** The page for looking at a live trace: `?kind=all&what=story|stream|short`. */
-import runtime from "../src/runtime";
+import runtime from "../src/answers";
 import { answerRun } from "./fixture";
 import { LiveModel, longStory, storyWithBranches, storyWithProcessors } from "./kernel";
 

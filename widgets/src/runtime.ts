@@ -1,31 +1,15 @@
 /**
- * The bundle's entry: what the hidden runtime widget offers to the trace models and views of a page.
+ * What a hidden runtime widget offers to the trace models and views of a page. There are two of them, each with the code
+ * of its own pictures: `answers.ts` and `engine.ts`.
  *
  * `createStore(model)` for a trace, `mount(kind, { el, signal }, store)` for each picture. Nothing is kept between calls
  * except the one style element of the page.
  */
-import { makeBatching } from "./batching";
-import { makeBlocksMap } from "./blocks_map";
 import { followTheme, h, paced } from "./dom";
-import { makeEngineBench } from "./engine_bench";
 import { makeFarStop } from "./far_stop";
-import { makePipeline } from "./pipeline";
-import { makeRibbon } from "./ribbon";
 import { createStore, type Store } from "./store";
 import css from "./styles.css";
-import { makeTimeline } from "./timeline";
 import type { MakeView } from "./view";
-import { makeWorkbench } from "./workbench";
-
-const KINDS: Record<string, MakeView> = {
-  ribbon: makeRibbon,
-  pipeline: makePipeline,
-  timeline: makeTimeline,
-  batching: makeBatching,
-  engine: makeEngineBench,
-  blocks: makeBlocksMap,
-  all: makeWorkbench,
-};
 
 interface Context {
   el: HTMLElement;
@@ -59,9 +43,11 @@ function keepKeys(e: KeyboardEvent): void {
   if (plain && !(e.shiftKey && e.key === "Enter")) e.stopPropagation();
 }
 
-function mount(kind: string, { el, signal }: Context, store: Store): () => void {
-  const make = KINDS[kind];
-  if (!make) throw new Error(`unknown kind of view "${kind}"; there are ${Object.keys(KINDS).join(", ")}`);
+export type Kinds = Record<string, MakeView>;
+
+function mount(kinds: Kinds, kind: string, { el, signal }: Context, store: Store): () => void {
+  const make = kinds[kind];
+  if (!make) throw new Error(`unknown kind of view "${kind}"; there are ${Object.keys(kinds).join(", ")}`);
   addStyles();
   const end = new AbortController();
   signal?.addEventListener("abort", () => end.abort());
@@ -98,6 +84,10 @@ function mount(kind: string, { el, signal }: Context, store: Store): () => void 
   return () => end.abort();
 }
 
-export default {
-  initialize: () => ({ createStore, mount }),
-};
+/** The module of a runtime that has these pictures. */
+export const offer = (kinds: Kinds) => ({
+  initialize: () => ({
+    createStore,
+    mount: (kind: string, context: Context, store: Store) => mount(kinds, kind, context, store),
+  }),
+});

@@ -4,7 +4,6 @@
  * The bar moves the same selection that every picture reads and writes; it holds nothing of its own.
  */
 import { flag, h, refill, say } from "./dom";
-import { makeEngineBench } from "./engine_bench";
 import { count, oneLine } from "./format";
 import { makePipeline } from "./pipeline";
 import { makeRibbon } from "./ribbon";
@@ -105,34 +104,16 @@ function makeBar({ store, root, signal }: Place): View {
   };
 }
 
-/** An engine's run when there is one, else the pictures of answers; an empty trace may become either. */
+/** The pictures of a trace's answers. A trace that was empty when it was shown may have become an engine's run. */
 export const makeWorkbench: MakeView = (place) => {
-  const element = h("div");
-  let made: { view: View; engine: boolean; end: AbortController } | null = null;
-  const make = (engine: boolean) => {
-    made?.end.abort();
-    const end = new AbortController();
-    const own = { ...place, signal: AbortSignal.any([place.signal, end.signal]) };
-    return { view: engine ? makeEngineBench(own) : makeAnswers(own), engine, end };
-  };
-  return {
-    element,
-    draw(change) {
-      const engine = place.store.engine.steps > 0;
-      if (made?.engine !== engine) {
-        made = make(engine);
-        element.replaceChildren(made.view.element);
-      }
-      made.view.draw(change);
-    },
-  };
-};
-
-const makeAnswers: MakeView = (place) => {
+  const note = h("p", { class: "gl-lead" });
   const views = [makeBar(place), ...PICTURES.map((make) => make(place))];
   return {
-    element: h("div", {}, ...views.map((v) => v.element)),
+    element: h("div", {}, note, ...views.map((v) => v.element)),
     draw: (change) => {
+      const engine = place.store.engine.steps > 0;
+      note.hidden = !engine;
+      say(note, engine ? "This trace holds an engine's run by now. Show it once more to see who is served when." : "");
       for (const view of views) view.draw(change);
     },
   };
