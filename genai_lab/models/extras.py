@@ -66,8 +66,8 @@ class RunExtras:
             )
         if name in self._of_media and name not in self._session.inputs:
             raise StateError(
-                f"set_model_input({name!r}, ...): it belongs to the graph for images and sounds, which this version does "
-                "not run; text alone is allowed"
+                f"set_model_input({name!r}, ...): it belongs to the graph for images and sounds, which this version "
+                "does not run; text alone is allowed"
             )
         if name in self._managed:
             raise ArgumentError(

@@ -127,11 +127,12 @@ class GrowingState(AnyPlace):
             self.clear()
             return 0
         if self._kept is None or length not in (self._kept.length, self._kept.length + 1):
-            has = "" if self._kept is None else f" cannot restore snapshot at length {self._kept.length}, and it"
+            why = "is not supported without a snapshot"
+            if self._kept is not None:
+                why = f"cannot restore snapshot at length {self._kept.length}"
             raise StateError(
-                f"RecurrentState::RewindTo({length}){has} is not supported without a snapshot: layers of convolution "
-                "or recurrence keep one state, not one per token. Call snapshot_state() at the place to come back to, "
-                "or rewind_to(0)"
+                f"RecurrentState::RewindTo({length}) {why}: layers of convolution or recurrence keep one state, not "
+                "one per token. Call snapshot_state() at the place to come back to, or rewind_to(0)"
             )
         self._restore(self._kept)
         return self._kept.length

@@ -4,6 +4,7 @@ beside it."""
 from __future__ import annotations
 
 from genai_lab.config import Config
+from genai_lab.models.embedding import open_embedded
 from genai_lab.models.graph import check_graph, managed_names
 from genai_lab.models.handed import handed_on
 from genai_lab.models.pipeline import open_stages
@@ -38,4 +39,6 @@ def open_encoder(config: Config, decoder: Graph) -> Session | None:
 def _open(config: Config) -> Graph:
     if config.model.decoder.pipeline:
         return open_stages(config, managed_names(config))
+    if config.model.embedding is not None and config.model.embedding.get("filename"):
+        return open_embedded(config)
     return open_session(config, config.model.decoder.filename)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import genai_lab
+from tests.graphs_hybrid import hybrid
 from tests.graphs_stages import INT64, marian, pipeline
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
@@ -73,3 +74,27 @@ def test_stages(tmp_path: Path, kind: str, how: str) -> None:
 
 def test_stages_with_prompts_of_different_lengths(tmp_path: Path) -> None:
     same(pipeline(tmp_path / "model"), "ragged")  # padding stands at the other end in our inputs
+
+
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "recurrent": {},
+    "convolution": {"recurrent": False},
+    "only attention counted": {"layers": 1},
+    "places on three axes": {"positions": 3},
+    "places on two axes": {"positions": 2},
+    "qwen3_5": {"embedded": True, "positions": 3, "model_type": "qwen3_5"},
+    "gemma3": {"embedded": True, "positions": 2, "model_type": "gemma3"},
+    "phi3v": {"embedded": True, "model_type": "phi3v"},
+    "ids beside embeddings": {"embedded": True, "takes_ids_too": True, "model_type": "phi3v"},
+}
+
+
+@pytest.mark.parametrize("kind", HYBRIDS)
+@pytest.mark.parametrize("how", ["one", "batch"])  # its beams leave their recurrent state behind; ours take it along
+def test_layers_that_keep_one_state(tmp_path: Path, kind: str, how: str) -> None:
+    looked_at = ("attention_mask", "position_ids") if "positions" in HYBRIDS[kind] else ("attention_mask",)
+    same(hybrid(tmp_path / "model", **HYBRIDS[kind]), how, looked_at)
+
+
+def test_beams_of_layers_of_convolution(tmp_path: Path) -> None:
+    same(hybrid(tmp_path / "model", recurrent=False), "beams")

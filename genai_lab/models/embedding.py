@@ -1,0 +1,103 @@
+"""A decoder that takes embeddings, behind the graph that makes them of token ids: together one graph.
+
+Models that also see and hear are exported so. Text is all that is run here: where the embedding's graph wants features
+of images or sounds it gets none, which is what it gets for text in onnxruntime-genai.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from genai_lab.config import Config
+from genai_lab.errors import ModelFolderError
+from genai_lab.models.session import Arrays, Session, TensorInfo, open_session
+
+FEATURES = ("image_features", "audio_features")
+
+
+class Embedded:
+    """An embedding and a decoder.
+
+    Args:
+        embedding, decoder: the two files.
+        config: names what goes from one to the other.
+
+    Raises:
+        ModelFolderError: the embedding does not give what the decoder wants.
+    """
+
+    def __init__(self, embedding: Session, decoder: Session, config: Config) -> None:
+        section, names = config.model.embedding or {}, config.model.decoder.inputs
+        given, taken = section.get("outputs", {}), section.get("inputs", {})
+        self._embedding, self._decoder, self._ids = embedding, decoder, names.input_ids
+        self._own_ids = taken.get("input_ids", "input_ids")
+        self._features = [taken.get(name, name) for name in FEATURES if taken.get(name, name) in embedding.inputs]
+        self._handed = {names.inputs_embeds: given.get("inputs_embeds", "inputs_embeds")}
+        if names.per_layer_inputs in decoder.inputs:
+            self._handed[names.per_layer_inputs or ""] = given.get("per_layer_inputs", "per_layer_inputs")
+        for mine, theirs in self._handed.items():
+            if mine not in decoder.inputs or theirs not in embedding.outputs:
+                raise ModelFolderError(
+                    f"{embedding.filename!r} should give {theirs!r} and {decoder.filename!r} take it as {mine!r}; the "
+                    f"one gives {', '.join(embedding.outputs)}, the other takes {', '.join(list(decoder.inputs)[:4])} "
+                    "... . Correct the names in genai_config.json (model.embedding.outputs, model.decoder.inputs)"
+                )
+        own = {n: i for n, i in embedding.inputs.items() if n not in (self._own_ids, *self._features)}
+        ids = {self._ids: embedding.inputs[self._own_ids]} if self._own_ids in embedding.inputs else {}
+        rest = {name: info for name, info in decoder.inputs.items() if name not in self._handed}
+        self.inputs: Mapping[str, TensorInfo] = ids | own | rest
+        self.outputs: Mapping[str, TensorInfo] = {t: embedding.outputs[t] for t in self._handed.values()} | dict(
+            decoder.outputs
+        )
+        self.filename, self.name = f"{embedding.filename}, {decoder.filename}", decoder.name
+        self.threads = decoder.threads
+
+    def rank(self, name: str) -> int:
+        """How many axes an input has."""
+        return len(self.inputs[name].shape)
+
+    def owner(self, name: str) -> str:
+        """Which file wants an input, for errors."""
+        return repr((self._decoder if name in self._decoder.inputs else self._embedding).filename)
+
+    def begin(self) -> Embedded:
+        """One generator's: nothing is kept between runs."""
+        return self
+
+    def run(
+        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+    ) -> Arrays:
+        """Every output of the decoder, and the embeddings."""
+        del is_prompt, needs_logits
+        known = feeds | {name: self._no_features(name) for name in self._features}
+        known[self._own_ids] = feeds[self._ids].astype(self._embedding.inputs[self._own_ids].dtype, copy=False)
+        made = self._embedding.run(known, options)
+        inner = feeds | {name: made[given] for name, given in self._handed.items()}
+        typed = {
+            name: value.astype(self._decoder.inputs[name].dtype, copy=False)
+            for name, value in inner.items()
+            if name in self._decoder.inputs
+        }
+        return {given: made[given] for given in self._handed.values()} | self._decoder.run(typed, options)
+
+    def _no_features(self, name: str) -> NDArray[Any]:
+        info = self._embedding.inputs[name]
+        sizes = [size if isinstance(size, int) and size > 0 else 0 for size in info.shape]
+        return np.zeros(sizes, info.dtype)
+
+
+def open_embedded(config: Config) -> Embedded:
+    """Load model.embedding and model.decoder.
+
+    Raises:
+        ModelFolderError: a file is missing or damaged, or they do not fit.
+    """
+    section = config.model.embedding or {}
+    options = section.get("session_options")
+    embedding = open_session(config, section["filename"], options, "model.embedding.filename")
+    return Embedded(embedding, open_session(config, config.model.decoder.filename), config)
