@@ -234,3 +234,15 @@ def test_a_closed_request_is_not_forked(model: genai_lab.Model, backend: dict[st
     with pytest.raises(StateError, match="closed"):
         request.fork()
     assert engine._states == {}
+
+
+def test_a_recording_tells_of_forks(model: genai_lab.Model, backend: dict[str, object]) -> None:
+    asked, engine = prompts(40)[0], make(model, backend, chunk_size=30)
+    with genai_lab.record() as trace:
+        found = engine.generate_all([asked], n=3, seed=0, max_generated_tokens=6, **SAMPLED)
+    assert found == [[alone(model, asked, 6, seed, **SAMPLED) for seed in range(3)]]
+    assert "It waits for request 0, of which it is a fork" in trace.why(1, 0)
+    assert "It takes over all that request 0 read" in trace.why(2, 1)
+    tokens = trace.tokens()
+    assert [tokens[tokens["run"] == run]["token"].tolist() for run in range(3)] == found[0]
+    assert trace.requests()["cached_prompt_tokens"].tolist() == [0, 40, 40]
