@@ -129,7 +129,7 @@ class Conversations:
                 raise StateError(
                     f"request {number}: rewind is only valid after the current turn is complete; cancel_turn first"
                 )
-            if turn_id not in state.starts:
+            if not isinstance(turn_id, int) or turn_id not in state.starts:
                 known = ", ".join(map(str, state.starts)) or "none"
                 raise ArgumentError(f"turn_id is {turn_id}; the turns of request {number} are {known}")
             state.rewind(turn_id)
@@ -162,6 +162,8 @@ class Conversations:
         """See `Request.fork`."""
         with self.lock:
             source = self.state(number)
+            if seed is not None:
+                TurnOptions().set_seed(seed)  # refuses what is no seed, before anything is made
             request = self.create(engine, Request._blank(), source.options)
             target = self.states[request.number]
             target.stream = RandomStream(seed)

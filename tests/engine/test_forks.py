@@ -230,6 +230,9 @@ def test_a_closed_request_is_not_forked(model: genai_lab.Model, backend: dict[st
     engine = make(model, backend)
     request = engine.create_request()
     request.begin_turn([5, 6], TurnOptions())
+    for seed, error in (("5", ArgumentTypeError), (-1, ArgumentError)):
+        with pytest.raises(error, match="seed is"):
+            request.fork(seed=seed)  # type: ignore[arg-type]
     request.close()
     with pytest.raises(StateError, match="closed"):
         request.fork()
