@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from genai_lab._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from genai_lab.as_og import install_as_og as install_as_og
     from genai_lab.config import Config as Config
     from genai_lab.engine import Engine as Engine
     from genai_lab.engine import EngineCapabilities as EngineCapabilities
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from genai_lab.generation import og_compat as og_compat
     from genai_lab.generation.log import set_log_callback as set_log_callback
     from genai_lab.generation.log import set_log_options as set_log_options
+    from genai_lab.lifecycle import live_objects as live_objects
     from genai_lab.models import Adapters as Adapters
     from genai_lab.models import Model as Model
     from genai_lab.models.platform import disable_telemetry_events as disable_telemetry_events
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
     from genai_lab.models.platform import register_execution_provider_library as register_execution_provider_library
     from genai_lab.models.platform import set_current_gpu_device_id as set_current_gpu_device_id
     from genai_lab.models.platform import unregister_execution_provider_library as unregister_execution_provider_library
+    from genai_lab.processors import Audios as Audios
+    from genai_lab.processors import Images as Images
+    from genai_lab.processors import MultiModalProcessor as MultiModalProcessor
+    from genai_lab.processors import StreamingProcessor as StreamingProcessor
     from genai_lab.types import FinishReason as FinishReason
     from genai_lab.types import NamedTensors as NamedTensors
     from genai_lab.types import Tensor as Tensor
@@ -60,6 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Adapters": "genai_lab.models",
+    "Audios": "genai_lab.processors",
     "Config": "genai_lab.config",
     "Engine": "genai_lab.engine",
     "EngineCapabilities": "genai_lab.engine",
@@ -71,10 +78,13 @@ _HOMES = {
     "GenaiLabError": "genai_lab.errors",
     "Generator": "genai_lab.generation",
     "GeneratorParams": "genai_lab.generation",
+    "Images": "genai_lab.processors",
     "Model": "genai_lab.models",
+    "MultiModalProcessor": "genai_lab.processors",
     "NamedTensors": "genai_lab.types",
     "Request": "genai_lab.engine",
     "RequestOptions": "genai_lab.engine",
+    "StreamingProcessor": "genai_lab.processors",
     "Tensor": "genai_lab.types",
     "Tokenizer": "genai_lab.generation",
     "TokenizerStream": "genai_lab.generation",
@@ -85,11 +95,13 @@ _HOMES = {
     "disable_telemetry_events": "genai_lab.models.platform",
     "enable_telemetry_events": "genai_lab.models.platform",
     "get_current_gpu_device_id": "genai_lab.models.platform",
+    "install_as_og": "genai_lab.as_og",
     "is_cuda_available": "genai_lab.models.platform",
     "is_dml_available": "genai_lab.models.platform",
     "is_openvino_available": "genai_lab.models.platform",
     "is_qnn_available": "genai_lab.models.platform",
     "is_webgpu_available": "genai_lab.models.platform",
+    "live_objects": "genai_lab.lifecycle",
     "load": "genai_lab.workbench.load",
     "model_folder": "genai_lab.workbench.default_model",
     "og_compat": "genai_lab.generation",

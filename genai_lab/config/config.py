@@ -25,6 +25,7 @@ from genai_lab.config.model_config import (
 )
 from genai_lab.config.model_folder import FILE_NAME, config_file
 from genai_lab.config.other_sections import Kept, read_runtime_profiles
+from genai_lab.config.package import SHARED, is_package, shared_asset, variant_folder
 from genai_lab.config.providers import normalize_provider
 from genai_lab.config.search import OPTION_NAMES, SearchOptions, read_search_options
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError
@@ -40,7 +41,7 @@ class Config:
     """The configuration of a model folder (og class Config).
 
     Args:
-        path: the folder that holds genai_config.json.
+        path: the folder that holds genai_config.json, or a model package all of whose variants are for one provider.
 
     Raises:
         ArgumentError, ArgumentTypeError: not a path.
@@ -55,11 +56,31 @@ class Config:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.folder = checked_path(path, "path", "a model folder")
+        folder = checked_path(path, "path", "a model folder")
+        self._package = folder if is_package(folder) else None
+        self.folder = variant_folder(folder, "") if self._package is not None else folder
         file = config_file(self.folder)
         self._model_data: dict[str, bytes] = {}
         self._take(parse_object(read_bounded(file, MAX_CONFIG_BYTES), str(file)), str(file))
         self._providers = [provider.name for provider in self.model.decoder.session_options.provider_options]
+
+    @classmethod
+    def from_package_ep(cls, config_path: str | os.PathLike[str], ep: str) -> Config:
+        """The config of a model package's variant for an execution provider (see `config.package`).
+
+        Args:
+            config_path: the package's folder, which holds manifest.json.
+            ep: the provider, in any of its spellings; "" when all variants are for the same one.
+
+        Raises:
+            ModelFolderError: no package, or not exactly one variant for that provider.
+        """
+        package = checked_path(config_path, "config_path", "a model package")
+        config = cls(variant_folder(package, _text(ep, "ep")))
+        config._package = package
+        if ep:
+            config.append_provider(ep)
+        return config
 
     def _take(self, raw: dict[str, Any], source: str) -> None:
         """Read everything, then keep it: an error leaves the config as it was."""
@@ -92,7 +113,9 @@ class Config:
     def tokenizer_folder(self) -> Path:
         """Where the tokenizer's files are."""
         name = self.model.tokenizer_dir
-        if name.startswith("sha256:") or Path(name).is_absolute():
+        if name.startswith(SHARED) and self._package is not None:
+            return shared_asset(self._package, name)
+        if name.startswith(SHARED) or Path(name).is_absolute():
             raise ModelFolderError(
                 f"{self.folder / FILE_NAME}: model.tokenizer_dir is {shorten(name)!r}; a path relative to the model "
                 f"folder is allowed. Copy the tokenizer's files beside genai_config.json and leave the key out."

@@ -22,6 +22,9 @@ from genai_lab.models.opening import open_encoder, open_graph
 from genai_lab.models.session import Graph, Session
 from genai_lab.models.speculative_config import check_speculative
 from genai_lab.models.token_texts import TokenTexts
+from genai_lab.processors import MultiModalProcessor, StreamingProcessor
+from genai_lab.processors.multimodal import not_multimodal
+from genai_lab.processors.streaming import no_streaming
 
 if TYPE_CHECKING:
     from genai_lab.tokenizer import Tokenizer
@@ -123,6 +126,25 @@ class Model:
     def grammars(self) -> GrammarCompiler:
         """Compiles grammars over this vocabulary, and keeps what it compiled (see `GeneratorParams.set_guidance`)."""
         return GrammarCompiler(lambda: token_table(self.tokenizer, self.config))
+
+    def create_multimodal_processor(self) -> MultiModalProcessor:
+        """What prepares prompts for a model that also takes images or sounds; text only, here.
+
+        Raises:
+            StateError: a model of text alone.
+        """
+        sections = self.config.model
+        if sections.vision is None and sections.speech is None and sections.type != "whisper":
+            raise not_multimodal(self.type)
+        return MultiModalProcessor(self.tokenizer)
+
+    def create_streaming_processor(self) -> StreamingProcessor:
+        """Would prepare speech while it is heard; not here.
+
+        Raises:
+            StateError: always; says why.
+        """
+        raise no_streaming(self.type)
 
     def describe(self) -> dict[str, Any]:
         """Facts about the model that a trace keeps: name, vocabulary, bytes a token costs in the cache, threads."""
