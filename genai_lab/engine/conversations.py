@@ -129,7 +129,7 @@ class Conversations:
                 raise StateError(
                     f"request {number}: rewind is only valid after the current turn is complete; cancel_turn first"
                 )
-            if not isinstance(turn_id, int) or turn_id not in state.starts:
+            if turn_id not in state.starts:
                 known = ", ".join(map(str, state.starts)) or "none"
                 raise ArgumentError(f"turn_id is {turn_id}; the turns of request {number} are {known}")
             state.rewind(turn_id)
