@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
+from weakref import WeakSet
 
 import anywidget
 import ipywidgets
@@ -33,9 +34,11 @@ NO_DRIVER = "This recording was loaded or its generator is gone, and no model wa
 
 # anywidget gives a host to `render` only, so the first view makes the trace's store and all views share it
 TRACE_MODULE = """export default{initialize({model,signal}){let s;return{store:r=>s??=r.createStore(model,signal)}}}"""
-VIEW_MODULE = """export default{async render({model,el,host,signal}){\
+# a picture of an empty trace that becomes an engine's run gets the other code: `rt` changes
+VIEW_MODULE = """export default{async render({model,el,host,signal}){let e;const d=async()=>{\
 const[r,t]=await Promise.all(["rt","trace"].map(k=>host.getWidget(model.get(k))));\
-return r.exports.mount(model.get("kind"),{el,signal},t.exports.store(r.exports))}}"""
+e?.();e=r.exports.mount(model.get("kind"),{el,signal},t.exports.store(r.exports))};\
+model.on("change:rt",d);await d();return()=>{model.off("change:rt",d);e?.()}}}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class TraceModel(anywidget.AnyWidget):
             self._stills = Stills()
             self._greeted = False  # what is told before a page listens is lost on it
             self._next_whole = 0.0
+            self._views: WeakSet[View] = WeakSet()
             chunk = self._encoder.everything(recording, self._driver.running)
         super().__init__(chunk=chunk, layout=_layout())
         self.on_msg(lambda _widget, content, _buffers: self.hear(content))
@@ -186,6 +190,7 @@ class TraceModel(anywidget.AnyWidget):
         recorder = self._trace.recorder
         if recorder is None or self.outgrown:
             return
+        self._renew_code()
         if not self._greeted:
             if time.monotonic() >= self._next_whole:
                 self.tell_everything()
@@ -203,6 +208,7 @@ class TraceModel(anywidget.AnyWidget):
         """Put everything into the `chunk` trait, which a saved notebook keeps."""
         if self.outgrown:
             return
+        self._renew_code()
         with self._driver.lock:
             self._settled = self._state()
             self.chunk = self._encoder.everything(self._trace.recording, self._driver.running)
@@ -225,6 +231,19 @@ class TraceModel(anywidget.AnyWidget):
         """Which bundle has the pictures of a kind of view of this trace."""
         with self._driver.lock:
             return bundle_of(kind, self._trace.recording)
+
+    def shows(self, view: View) -> None:
+        """Remember a view, whose code may have to change when the trace becomes an engine's run."""
+        self._views.add(view)
+
+    def _renew_code(self) -> None:
+        """Views of everything that were made before the engine's first step get the engine's pictures."""
+        recorder = self._trace.recorder
+        if recorder is None or not recorder.counts["steps"]:
+            return
+        for view in [view for view in self._views if view.kind == "all"]:
+            if view.rt is not Runtime.shared("engine"):
+                view.rt = Runtime.shared("engine")
 
     def still(self, kind: str) -> str:
         """The still picture of what is known now."""
@@ -261,6 +280,7 @@ class View(anywidget.AnyWidget):
         self._still: Callable[[], str] = lambda: model.still(kind)
         self._show_still: Callable[[], None] = lambda: model.show_still(kind)
         super().__init__(rt=Runtime.shared(model.bundle_of(kind)), trace=model, kind=kind, layout=model.layout)
+        model.shows(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**kwargs)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipywidgets
 import pytest
 
 import genai_lab as og
 from genai_lab.engine import Engine
+from genai_lab.widgets import Runtime
 from tests.widgets.chunks import Reader
 from tests.workbench.live_tools import PATIENCE, Page
 
@@ -87,3 +89,15 @@ def test_an_engine_that_fell_silent_is_not_said_to_be_writing(tiny: og.Model, mo
     assert page.reader.runs[0]["status"] == "done"
     assert Reader().take(page.model.chunk).columns["steps.step"].tolist() == [0]
     engine.close()
+
+
+def test_a_picture_of_everything_that_was_shown_first_gets_the_engine_s_code(tiny: og.Model) -> None:
+    with og.record() as trace:
+        whole, answer = trace.show(), trace.show("ribbon")
+        assert whole.rt is answer.rt is Runtime.shared("answers")
+        with Engine(tiny, max_batch_size=2, max_session_tokens=100) as engine:
+            engine.generate_all(PROMPTS, max_generated_tokens=3)
+        settled(trace)
+    assert whole.rt is trace.show().rt is Runtime.shared("engine")
+    assert answer.rt is Runtime.shared("answers")
+    ipywidgets.Widget.close_all()
