@@ -1,5 +1,5 @@
-"""Pictures of an engine's run for paper: matplotlib figures made from the recorded frames. The widgets' visual grammar:
-a request keeps its hue, states have shapes, time has no owner."""
+"""Pictures for paper: matplotlib figures made from the recorded frames. The widgets' visual grammar: a request keeps
+its hue, states have shapes, time has no owner."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genai_lab.analysis.engine_frames import block_frame, step_frame
+from genai_lab.analysis.speculation_plot import draw_speculation
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
 
@@ -27,7 +28,7 @@ def owner_colour(request: int) -> str:
 
 
 class Plots:
-    """Figures of one recording: `trace.plot.timeline()`, `trace.plot.pool()`."""
+    """Figures of one recording: `trace.plot.timeline()`, `trace.plot.pool()`, `trace.plot.speculation()`."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -93,6 +94,19 @@ class Plots:
         axes.set_frame_on(False)
         figure.tight_layout()
         return figure
+
+    def speculation(self, run: int | None = None, *, width: float = 10.0) -> Figure:
+        """Rounds of speculation side by side: accepted tokens, the one that the target added, and what was proposed in
+        vain.
+
+        Args:
+            run: of one answer; None: of all.
+            width: of the figure, in inches.
+
+        Raises:
+            ArgumentError: nobody speculated while this was recorded.
+        """
+        return draw_speculation(self._recording, run, width)
 
     def _steps(self) -> Any:
         steps = step_frame(self._recording)

@@ -14,6 +14,7 @@ from genai_lab.analysis.candidates import candidate_frame
 from genai_lab.analysis.engine_frames import EngineState, block_frame, state_at, step_frame, turn_frame, why
 from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
 from genai_lab.analysis.plots import Plots
+from genai_lab.analysis.speculation_frames import proposal_frame, round_frame
 from genai_lab.errors import ArgumentError, ArgumentTypeError, wrong_kind
 from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
@@ -72,9 +73,20 @@ class Trace:
         """One row per answer or branch; see `analysis.frames.run_frame`."""
         return run_frame(self.recording)
 
+    def rounds(self) -> pd.DataFrame:
+        """One row per round of speculation: what was proposed, accepted, handed out; see
+        `analysis.speculation_frames.round_frame`. Empty when nobody speculated."""
+        return round_frame(self.recording)
+
+    def proposals(self) -> pd.DataFrame:
+        """One row per proposed token: probabilities of draft and target, the number drawn, the verdict; see
+        `analysis.speculation_frames.proposal_frame`."""
+        return proposal_frame(self.recording)
+
     @property
     def plot(self) -> Plots:
-        """Figures of an engine's run in matplotlib: `plot.timeline()`, `plot.pool(step)`."""
+        """Figures in matplotlib: `plot.timeline()` and `plot.pool(step)` of an engine's run, `plot.speculation()` of a
+        generator that speculates."""
         return Plots(self.recording)
 
     def requests(self) -> pd.DataFrame:

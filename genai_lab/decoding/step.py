@@ -32,7 +32,7 @@ from genai_lab.sampling import (
 )
 from genai_lab.sampling.mode import SelectionSettings
 from genai_lab.sampling.processors import History
-from genai_lab.tracing import Change, Masking, TokenFact, Tracer
+from genai_lab.tracing import Change, Masking, Origin, TokenFact, Tracer
 from genai_lab.types import FinishReason
 
 MANY = 1024  # changes of more tokens than this are recorded for the most likely ones only
@@ -247,6 +247,7 @@ def settle(
     rule: StopRule,
     place: Place,
     started_ns: int,
+    origin: Origin = Origin.ALONE,
 ) -> FinishReason | None:
     """Commit what `choose` returned for `logits`, and publish the token. `started_ns`: when the work for it began."""
     choice, changes = chosen
@@ -264,6 +265,7 @@ def settle(
             kept=choice.kept,
             changes=changes,
             seen=distinct,
+            origin=origin,
         )
         place.tracer.token(fact, logits)
     return finish

@@ -1,4 +1,7 @@
-"""Who proposes tokens for a target model to check: the text so far (n-grams), or a smaller model (the draft)."""
+"""Who proposes tokens for a target model to check: the text so far (n-grams), or a smaller model (the draft).
+
+The third, a head on the target's hidden states, is in `mtp_proposer`.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,39 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.decoding import Chooser, Place, process
-from genai_lab.decoding.history import Ahead
+from genai_lab.decoding import Chooser, Place, Sequence, process
+from genai_lab.decoding.history import Guess
 from genai_lab.decoding.speculation import NgramLookup, Proposal, SpeculativeOptions, SpeculativeStats
-from genai_lab.models import Model, make_one
+from genai_lab.models import Model, OneRow, make_one
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import SamplingMode
 from genai_lab.sampling.sampler import Candidates, filter_candidates
 from genai_lab.tracing import NULL
+from genai_lab.tracing.speculation_facts import Proposer as By
 
 
 class Proposer(Protocol):
     """Guesses what comes next."""
 
-    def propose(self, text: NDArray[np.int32], answer_start: int, count: int) -> Proposal: ...
-    def read(self, text: NDArray[np.int32]) -> None: ...  # a prompt was appended; text is everything so far
-    def round_ended(self, text: NDArray[np.int32]) -> None: ...  # what was decided from a proposal is handed out
+    by: By
+
+    def propose(self, text: Sequence, count: int) -> Proposal: ...
+    def read(self, text: Sequence) -> None: ...  # a prompt was appended; text is everything so far
+    def target_ran(self, target: OneRow, first: int, count: int) -> None: ...  # over tokens [first, first + count)
+    def round_ended(self, text: Sequence) -> None: ...  # what was decided from a proposal is handed out
     def rewind(self, length: int) -> None: ...  # the text was cut to `length`
 
 
 class NgramProposer:
     """Proposes what followed the last tokens when they occurred before (og option ngram_size)."""
 
+    by = By.NGRAM
+
     def __init__(self, options: SpeculativeOptions, stats: SpeculativeStats) -> None:
         self._options, self._stats = options, stats
         self._lookup = NgramLookup(options.ngram_size)
 
-    def propose(self, text: NDArray[np.int32], _answer_start: int, count: int) -> Proposal:
+    def propose(self, text: Sequence, count: int) -> Proposal:
         """At most `count` tokens; none when the last ones never occurred before."""
         stats, chained = self._stats, self._options.ngram_chained_lookup
         self._sync(text)
@@ -47,12 +56,15 @@ class NgramProposer:
         by_chain = max(0, len(tokens) - 1) if chained else 0
         stats.ngram_chained_tokens_proposed += by_chain
         stats.total_ngram_lookup_ms += (perf_counter_ns() - start) / 1e6
-        return Proposal(tuple(tokens), chained=by_chain)
+        return Proposal(tuple(tokens), chained=by_chain, source=self._lookup.found)
 
-    def read(self, text: NDArray[np.int32]) -> None:
+    def read(self, text: Sequence) -> None:
         """Nothing to do: the text is looked at when something is proposed."""
 
-    def round_ended(self, text: NDArray[np.int32]) -> None:
+    def target_ran(self, target: OneRow, first: int, count: int) -> None:
+        """Nothing to learn from it."""
+
+    def round_ended(self, text: Sequence) -> None:
         """Know the new tokens."""
         self._sync(text)
 
@@ -60,16 +72,36 @@ class NgramProposer:
         """What was cut is forgotten."""
         self._lookup.clear()
 
-    def _sync(self, text: NDArray[np.int32]) -> None:
+    def _sync(self, text: Sequence) -> None:
         start = perf_counter_ns()
-        synced = self._lookup.sync(text.tolist())
+        synced = self._lookup.sync(text.tokens.tolist())
         self._stats.ngram_history_syncs += synced > 0
         self._stats.ngram_history_tokens_synced += synced
         self._stats.total_ngram_history_sync_ms += (perf_counter_ns() - start) / 1e6
 
 
+class Drafting:
+    """How a model of its own chooses the tokens that it proposes: as the target would be asked to, with the same
+    processors, settings and random stream."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self._chooser = replace(chooser, scratch=None)
+        self.draws = chooser.mode is SamplingMode.SAMPLE and chooser.sampler is None
+        self._is_plain = not chooser.processors
+
+    def choose(self, logits: NDArray[np.float32], guess: Guess) -> tuple[int, Candidates | None]:
+        """A token from logits [V] after `guess`, and what it was drawn from; None: nothing was drawn."""
+        if self._is_plain and not self.draws:
+            return int(logits.argmax()), None
+        scores, _ = process(logits, guess, self._chooser, _NOWHERE)
+        if not self.draws:
+            return int(scores.argmax()), None
+        candidates = filter_candidates(scores, self._chooser.settings)
+        return int(candidates.ids[self._chooser.stream.draw(candidates.weights)]), candidates
+
+
 class DraftProposer:
-    """Lets a smaller model write on, as the target would be asked to: the same processors, settings and random stream.
+    """Lets a smaller model write on.
 
     Args:
         draft: a model with the target's vocabulary.
@@ -77,50 +109,56 @@ class DraftProposer:
         chooser: the target's.
     """
 
+    by = By.DRAFT
+
     def __init__(self, draft: Model, capacity: int, chooser: Chooser, stats: SpeculativeStats) -> None:
         self._state, self._stats = make_one(draft, capacity), stats
-        self._chooser = replace(chooser, scratch=None)
-        self._draws = chooser.mode is SamplingMode.SAMPLE and chooser.sampler is None
-        self._known = np.zeros(0, np.int32)  # the tokens in its cache
+        self._drafting = Drafting(chooser)
+        self._known = np.zeros(capacity, np.int32)  # the tokens in its cache ...
+        self._held = 0  # ... so many of them
 
-    def propose(self, text: NDArray[np.int32], answer_start: int, count: int) -> Proposal:
+    def propose(self, text: Sequence, count: int) -> Proposal:
         """`count` tokens."""
+        guess, drawn = Guess(text, count), []
         tokens: list[int] = []
-        drawn: list[Candidates] = []
+        self._forget_other(text.tokens)
         for _ in range(count):
-            ahead = Ahead(np.append(text, np.array(tokens, np.int32)), answer_start)
-            logits = self._read(ahead.tokens)
-            scores, _ = process(logits, ahead, self._chooser, _NOWHERE)
-            if not self._draws:
-                tokens.append(int(scores.argmax()))
-                continue
-            candidates = filter_candidates(scores, self._chooser.settings)
-            drawn.append(candidates)
-            tokens.append(int(candidates.ids[self._chooser.stream.draw(candidates.weights)]))
-        return Proposal(tuple(tokens), tuple(drawn) if self._draws else None)
+            token, candidates = self._drafting.choose(self._read(guess.tokens), guess)
+            guess.add(token)
+            tokens.append(token)
+            if candidates is not None:
+                drawn.append(candidates)
+        return Proposal(tuple(tokens), tuple(drawn) if self._drafting.draws else None)
 
-    def read(self, text: NDArray[np.int32]) -> None:
+    def read(self, text: Sequence) -> None:
         """Read a prompt."""
-        self._read(text)
+        self._forget_other(text.tokens)
+        self._read(text.tokens)
 
-    def round_ended(self, text: NDArray[np.int32]) -> None:
+    def target_ran(self, target: OneRow, first: int, count: int) -> None:
+        """Nothing to learn from it."""
+
+    def round_ended(self, text: Sequence) -> None:
         """Nothing to do: the cache is brought up to the text when something is proposed."""
 
     def rewind(self, length: int) -> None:
         """Keep the first `length` tokens."""
-        self._known = self._known[:length]
+        self._held = min(self._held, length)
+
+    def _forget_other(self, text: NDArray[np.int32]) -> None:
+        """Keep what the cache has in common with `text`, but for its last token, whose logits are wanted."""
+        same = min(text.size - 1, self._held)
+        different = text[:same] != self._known[:same]
+        self._held = int(different.argmax()) if different.any() else same
 
     def _read(self, text: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Bring the cache up to `text`; logits [V] of its last token."""
-        same = min(text.size - 1, self._known.size)
-        different = np.flatnonzero(text[:same] != self._known[:same])
-        cached = int(different[0]) if different.size else same
-        for stop in chunk_stops(cached, text.size):
-            self._state.prepare(text[cached:stop], cached)
+        """Read what the cache, a beginning of `text`, does not hold yet; logits [V] of the last token."""
+        for stop in chunk_stops(self._held, text.size):
+            self._state.prepare(text[self._held : stop], self._held)
             self._state.run()
-            cached = stop
+            self._known[self._held : stop] = text[self._held : stop]
+            self._held = stop
             self._stats.draft_forward_passes += 1
-        self._known = text.copy()
         return self._state.read_logits()
 
 

@@ -8,7 +8,7 @@ away: the text is the truth, the cache and the random stream follow it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -16,49 +16,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
-from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, choose, forward, forward_all, process, settle
-from genai_lab.decoding.history import Ahead
-from genai_lab.decoding.speculation import (
-    AdaptiveWidth,
-    Cooldown,
-    Proposal,
-    SpeculativeOptions,
-    SpeculativeStats,
-    Verdict,
-    accept_by_ratio,
-)
-from genai_lab.decoding.step import with_stop
+from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, choose, forward, forward_all, settle
+from genai_lab.decoding.speculation import AdaptiveWidth, Cooldown, Proposal, SpeculativeOptions, SpeculativeStats
 from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import StateError
 from genai_lab.generation.proposers import Proposer
 from genai_lab.generation.run_log import RunLog
+from genai_lab.generation.verifying import Chosen, Decided, decide, unseen
 from genai_lab.models import Model, RunExtras, make_one
 from genai_lab.models.chunks import chunk_stops
-from genai_lab.sampling import Choice, EffectiveMode
-from genai_lab.sampling.sampler import filter_candidates
-from genai_lab.tracing import Change, Masking, Tracer
+from genai_lab.sampling import EffectiveMode
+from genai_lab.tracing import NULL, Origin, RoundFact, Tracer
+from genai_lab.tracing.speculation_facts import Why
 from genai_lab.types import FinishReason, Tensor
 
-Chosen = tuple[Choice, tuple[Change | Masking, ...]]
 
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A token that a round decided and nobody has seen yet."""
-
-    chosen: Chosen
-    logits: NDArray[np.float32]  # [V] that it was chosen from
-    stream_state: Any  # of the random stream behind it; None: nothing was drawn
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Round:
     """What the present queue came from."""
 
-    width: int
     proposed: int
     accepted: int
     started_ns: int
+    emitted: int = 0
+    fact: RoundFact | None = None  # None: nobody records
+    tracer: Tracer = NULL
 
 
 class Speculative:
@@ -70,7 +52,6 @@ class Speculative:
         hooks: what a person put into the step.
         speculative: how to speculate.
         stats, proposer: who counts, who proposes.
-        rows_needed: refuse a graph that gives the last position's logits only, instead of checking token by token.
     """
 
     def __init__(
@@ -142,14 +123,14 @@ class Speculative:
         """Add tokens [n] or [1, n] and read them at once; what was decided and not handed out is thrown away."""
         ids = token_array(tokens, self.model.vocab_size)
         self._tokens.check_room(ids.size)
-        self._discard()
+        self._discard(Why.APPEND)
         length = len(self._tokens)
         self._tokens.extend(ids)
         self._started_ns = perf_counter_ns()
         place = self._log.append(tracer, ids, self._cached)
         try:
             self._row = self._read_all(place)
-            self._proposer.read(self._tokens.tokens)
+            self._proposer.read(self._tokens)
         except Exception:
             self._tokens.rewind(length)
             self._cached, self._row = min(self._cached, length), None
@@ -174,7 +155,7 @@ class Speculative:
         """Replace them, [V] or [1, V]; what was decided from others is thrown away."""
         if self._row is None and not self._queue:
             raise StateError("set_logits: no logits are computed yet; call append_tokens or get_logits first")
-        self._discard()
+        self._discard(Why.LOGITS)
         self._row = logits.reshape(-1).copy()
 
     def sequence(self, _index: int) -> NDArray[np.int32]:
@@ -183,7 +164,7 @@ class Speculative:
 
     def rewind(self, length: int, tracer: Tracer) -> None:
         """Keep the first `length` tokens."""
-        self._discard()
+        self._discard(Why.REWIND)
         self._log.rewound(length, tracer)
         self._tokens.rewind(length)
         self._cached, self._row, self.finish = min(self._cached, length), None, None
@@ -193,7 +174,7 @@ class Speculative:
 
     def stop(self, tracer: Tracer) -> None:
         """End the answer here."""
-        self._discard()
+        self._discard(Why.STOP)
         if self.finish is None:
             self.finish = FinishReason.CANCELLED
             self._log.generated(tracer, self.finish)
@@ -214,28 +195,33 @@ class Speculative:
             self._cooldown.take_step()
             return False
         self._started_ns = start = perf_counter_ns()
-        text, stream = self._tokens.tokens, self._chooser.stream
+        length, stream = len(self._tokens), self._chooser.stream
         before = stream.state if self._chooser.draws else None
-        width = min(self._width.width, self.options.max_length - len(self._tokens))
+        width = min(self._width.width, self.options.max_length - length)
         try:
-            proposal = self._proposer.propose(text, self._tokens.answer_start, width)
-            self._stats.total_draft_ms += (perf_counter_ns() - start) / 1e6
+            proposal = self._proposer.propose(self._tokens, width)
+            proposed = perf_counter_ns()
+            self._stats.total_draft_ms += (proposed - start) / 1e6
             if not proposal.tokens:
                 return False
             rows = self._check(np.array(proposal.tokens, np.int32), tracer)
-            self._queue.extend(self._decide(proposal, rows, tracer))
+            checked = perf_counter_ns()
+            place = self._log.place(tracer, self._cached)
+            decided = decide(proposal, rows, self._tokens, self._chooser, place)
         except Exception:
-            self._queue.clear()
-            self._cached = min(self._cached, len(self._tokens))
+            self._cached = min(self._cached, length)
             raise
         finally:
             if before is not None:
                 stream.restore(before)
-        accepted = len(self._queue) - 1
-        self._cached = len(text) + accepted
+        self._queue.extend(decided)
+        accepted = len(decided) - 1
+        self._cached = length + accepted
         self._row, self._joins_next = None, False
-        self._round = Round(width, len(proposal.tokens), accepted, start)
+        self._round = Round(len(proposal.tokens), accepted, start)
         self._stats.count_round(width, accepted, len(proposal.tokens))
+        if tracer.enabled:
+            self._record_round(proposal, width, (start, proposed, checked), place)
         return True
 
     def _check(self, proposed: NDArray[np.int32], tracer: Tracer) -> NDArray[np.float32]:
@@ -250,76 +236,45 @@ class Speculative:
         return rows if known is None else np.concatenate([known[None, :], rows])
 
     def _run(self, fed: NDArray[np.int32], cached: int, tracer: Tracer) -> NDArray[np.float32]:
-        """[S, V] logits of every fed token, in one run where the graph gives them all."""
+        """[S, V] logits of every fed token, in one run where the graph gives them all; valid until the next run."""
         place = self._log.place(tracer, cached)
         rows = forward_all(self._state, fed, cached, place)
         self._stats.target_verify_forward_passes += 1
         if len(rows) == fed.size:
-            return rows.copy()
+            self._proposer.target_ran(self._state, cached, fed.size)
+            return rows
         single = []
         for index in range(fed.size):  # a graph that gives the last position's logits only
             single.append(forward_all(self._state, fed[index : index + 1], cached + index, place)[-1].copy())
+            self._proposer.target_ran(self._state, cached + index, 1)
             self._stats.target_verify_forward_passes += 1
         return np.stack(single)
 
-    def _decide(self, proposal: Proposal, rows: NDArray[np.float32], tracer: Tracer) -> list[Decided]:
-        """The proposed tokens that are taken, and one more."""
-        decided: list[Decided] = []
-        text = self._tokens.tokens
-        place = self._log.place(tracer, self._cached)
-        for index, row in enumerate(rows):
-            ahead = Ahead(np.append(text, np.array(proposal.tokens[:index], np.int32)), self._tokens.answer_start)
-            here = Place(tracer, place.run, place.index + index)
-            is_last = index == len(proposal.tokens)
-            if proposal.drawn_from is not None and not is_last:
-                chosen, accepted = self._by_ratio(proposal, index, row, ahead, here)
-            else:
-                chosen = choose(row, ahead, self._chooser, here)
-                accepted = not is_last and chosen[0].token == proposal.tokens[index]
-            state = self._chooser.stream.state if self._chooser.draws else None
-            decided.append(Decided(chosen, row, state))
-            if not accepted:
-                break
-        return decided
-
-    def _by_ratio(
-        self, proposal: Proposal, index: int, row: NDArray[np.float32], ahead: Ahead, place: Place
-    ) -> tuple[Chosen, bool]:
-        """Speculative sampling of one proposed token."""
-        if proposal.drawn_from is None:
-            raise AssertionError("the draft drew its tokens")
-        scores, changes = process(row, ahead, self._chooser, place)
-        target = filter_candidates(scores, self._chooser.settings)
-        verdict: Verdict = accept_by_ratio(
-            proposal.tokens[index], target, proposal.drawn_from[index], self._chooser.stream
-        )
-        share = float(target.weights[target.ids == verdict.token].sum() / target.weights.sum(dtype=np.float64))
-        choice = with_stop(Choice(verdict.token, share, target.kept), ahead, self._chooser)
-        return (choice, changes), verdict.accepted
-
     def _hand_out(self, tracer: Tracer) -> None:
         """Commit the next decided token."""
-        decided = self._queue.popleft()
+        decided, ended = self._queue.popleft(), self._round
+        if ended is None:
+            raise AssertionError("a round is under way")
         if decided.stream_state is not None:
             self._chooser.stream.restore(decided.stream_state)
         length = len(self._tokens)
-        self._commit(decided.chosen, decided.logits, tracer)
+        self._commit(decided.chosen, decided.logits, tracer, decided.origin)
         shown = len(self._tokens) > length
+        ended.emitted += shown
         self._stats.tokens_emitted += shown
         if not shown or (self.finish is not None and self._queue):
             self._stats.tokens_discarded += 1 - shown
-            self._discard(interrupted=True)
+            self._discard(Why.END, 1 - shown, interrupted=True)
         elif not self._queue:
-            self._end_round(tracer)
+            self._end_round(ended, tracer)
 
-    def _end_round(self, tracer: Tracer) -> None:
+    def _end_round(self, ended: Round, tracer: Tracer) -> None:
         """Everything was handed out; the last token is not in the cache yet and joins the next run."""
-        if self._round is None:
-            raise AssertionError("a round is under way")
-        ended, self._round = self._round, None
+        self._tell(ended)
+        self._round = None
         self._stats.complete_round(ended.accepted, ended.proposed)
         if self.finish is None:
-            self._proposer.round_ended(self._tokens.tokens)
+            self._proposer.round_ended(self._tokens)
         evaluated = min(ended.accepted + 1, ended.proposed)
         is_full = ended.proposed == self._width.width
         self._cooldown.observe(ended.accepted, is_full=is_full, at_smallest=self._width.at_smallest)
@@ -329,6 +284,36 @@ class Speculative:
         self._joins_next = True
         if ended.proposed == 1 and self.finish is None:  # so narrow a round reads its last token at once, alone
             self._present_row(tracer)
+
+    def _record_round(self, proposal: Proposal, width: int, moments: tuple[int, int, int], place: Place) -> None:
+        """Tell the tracer of a round that begins. `moments`: when it started, had proposed, had checked."""
+        start, proposed, checked = moments
+        if self._round is None:
+            raise AssertionError("a round is under way")
+        looked_at = [one.proposed for one in self._queue if one.proposed is not None]
+        rest = [unseen(proposal, index) for index in range(len(looked_at), len(proposal.tokens))]
+        self._round.tracer = place.tracer
+        self._round.fact = RoundFact(
+            run=place.run,
+            round=self._stats.rounds,
+            index=place.index,
+            position=len(self._tokens),
+            by=self._proposer.by,
+            source=-1 if proposal.source is None else proposal.source,
+            width=width,
+            start_ns=start,
+            draft_ns=proposed - start,
+            target_ns=checked - proposed,
+            end_ns=perf_counter_ns(),
+            proposed=(*looked_at, *rest),
+            token=self._queue[-1].chosen[0].token,
+        )
+        self._tell(self._round)
+
+    def _tell(self, told: Round, discarded: int = 0, why: Why = Why.NOTHING) -> None:
+        """What the round has come to, to whoever recorded its beginning."""
+        if told.fact is not None:
+            told.tracer.speculation(replace(told.fact, emitted=told.emitted, discarded=discarded, why=why))
 
     def _step_alone(self, tracer: Tracer) -> None:
         """A plain step, when nothing was proposed."""
@@ -340,15 +325,19 @@ class Speculative:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _commit(self, chosen: Chosen, logits: NDArray[np.float32], tracer: Tracer) -> None:
+    def _commit(
+        self, chosen: Chosen, logits: NDArray[np.float32], tracer: Tracer, origin: Origin = Origin.ALONE
+    ) -> None:
         place = self._log.place(tracer, self._cached)
-        self.finish = settle(chosen, logits, self._tokens, self._rule, place, self._started_ns)
+        self.finish = settle(chosen, logits, self._tokens, self._rule, place, self._started_ns, origin)
         self._next, self.stop_reason = chosen[0].token, chosen[0].stop
         self._log.generated(tracer, self.finish)
 
-    def _discard(self, *, interrupted: bool = False) -> None:
-        """Throw away what is decided and not handed out."""
+    def _discard(self, why: Why, thrown: int = 0, *, interrupted: bool = False) -> None:
+        """Throw away what is decided and not handed out. `thrown`: tokens of the round that were thrown away before."""
         interrupted = interrupted or bool(self._queue)
+        if self._round is not None:
+            self._tell(self._round, thrown + len(self._queue), why)
         self._stats.tokens_discarded += len(self._queue)
         self._stats.interrupted_rounds += interrupted
         self._queue.clear()
@@ -371,6 +360,7 @@ class Speculative:
         self._cached = min(self._cached, tokens.size - 1)
         place = self._log.place(tracer, self._cached)
         row = forward(self._state, tokens[self._cached :], self._cached, place).copy()
+        self._proposer.target_ran(self._state, self._cached, tokens.size - self._cached)
         self._cached = tokens.size
         return row
 
@@ -379,6 +369,7 @@ class Speculative:
         row = self._row
         for stop in chunk_stops(self._cached, tokens.size, self.options.chunk_size):
             row = forward(self._state, tokens[self._cached : stop], self._cached, place).copy()
+            self._proposer.target_ran(self._state, self._cached, stop - self._cached)
             self._cached = stop
         if row is None:
             raise AssertionError("there is a token to read")

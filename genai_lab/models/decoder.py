@@ -19,6 +19,8 @@ from genai_lab.models.graph import other_outputs
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
 
+SHORT = 32  # tokens: a run of so few is not stopped midway
+
 
 class DecoderState(AnyPlace):
     """One generator's place in the model.
@@ -50,6 +52,7 @@ class DecoderState(AnyPlace):
         self._binding = self._bind_cache()
         self._ran = False
         self._is_bound_for_decode = False
+        self._is_short = False  # whether the run is over in milliseconds, so that nobody needs to stop it
         self._decode_ids = np.zeros((rows, 1), session.inputs[self._ids].dtype)
         self._decode_logits = np.empty((rows, 1, model.vocab_size), session.outputs[self._logits].dtype)
         self._decode_positions = self._positions_buffer(1)
@@ -68,6 +71,7 @@ class DecoderState(AnyPlace):
             shape = [self.rows, cached + tokens.size]
             self._binding.bind_input(self._mask, "cpu", 0, self._ones.dtype.type, shape, self._ones.ctypes.data)
         self._total = cached + tokens.size
+        self._is_short = tokens.size <= SHORT
         if self._bound_extras != self.extras.version:
             self._bind_extras()
         for name in self._other_outputs:
@@ -76,7 +80,9 @@ class DecoderState(AnyPlace):
     def run(self) -> None:
         """Run the model over what is bound; keys and values land in the cache."""
         self._ran = True
-        plain = self._is_bound_for_decode and not self.extras.has_options
+        plain = self._is_short and not self.extras.has_options
+        if plain and not self._is_bound_for_decode:
+            plain = not self.terminated
         options = None if plain else self.extras.options
         self.model.session.inference.run_with_iobinding(self._binding, options)
 
@@ -128,8 +134,9 @@ class DecoderState(AnyPlace):
 
     @property
     def terminated(self) -> bool:
-        """Whether the reading of a prompt in progress is told to stop. (A decode is over in milliseconds, and is
-        stopped by the runtime option terminate_session only: looking at run options costs it one percent.)"""
+        """Whether the reading of a prompt in progress is told to stop. (A run of few tokens is over in milliseconds, so
+        it is not stopped midway, and a decode by the runtime option terminate_session only: looking at run options costs
+        them a percent or more.)"""
         return bool(self.extras.options.terminate)
 
     @terminated.setter

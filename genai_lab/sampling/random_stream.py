@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_LARGEST = float(np.nextafter(1.0, 0.0))
+
 
 class RandomStream:
     """Draws indices with given weights.
@@ -26,11 +28,13 @@ class RandomStream:
         # RandomState seeds mt19937 as std::mt19937 does; its own number recipe is not the library's, so raw words are
         # used
         self._words = state._bit_generator
+        self.last: float | None = None  # the number that the last draw took; None: it took none
 
     def draw(self, weights: NDArray[np.floating[Any]]) -> int:
         """Index drawn with probability proportional to `weights` [n], n >= 1. One weight alone costs no random
         number."""
         if weights.size < 2:
+            self.last = None
             return 0
         number = self.uniform()
         wide = weights.astype(np.float64)
@@ -42,7 +46,8 @@ class RandomStream:
         """The next number in [0, 1)."""
         low, high = self._words.random_raw(2)
         number = (float(low) + float(high) * 2.0**32) / 2.0**64
-        return min(number, float(np.nextafter(1.0, 0.0)))
+        self.last = min(number, _LARGEST)
+        return self.last
 
     @property
     def numpy(self) -> np.random.Generator:

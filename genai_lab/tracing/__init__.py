@@ -10,6 +10,7 @@ from genai_lab.tracing.engine_facts import StepFact, TurnFact
 from genai_lab.tracing.export import to_chrome_json
 from genai_lab.tracing.recorder import Recorder
 from genai_lab.tracing.recording import Recording, RunFacts
+from genai_lab.tracing.speculation_facts import Origin, ProposedFact, RoundFact
 from genai_lab.tracing.storage import load_recording, save_recording
 from genai_lab.tracing.tracer import (
     NULL,
@@ -31,8 +32,11 @@ __all__ = [
     "Digest",
     "Masking",
     "NullTracer",
+    "Origin",
+    "ProposedFact",
     "Recorder",
     "Recording",
+    "RoundFact",
     "RunFacts",
     "StepFact",
     "TokenFact",

@@ -21,7 +21,7 @@ def token_columns(entries: Sequence[Entry], origin_ns: int) -> Columns:
     columns = {name: np.empty((len(entries), *shape), dtype) for name, (dtype, shape) in TOKEN_COLUMNS.items()}
     for row, entry in enumerate(entries):
         fact, digest = entry.fact, _digest(entry)
-        for name in ("run", "index", "position", "token", "final_prob", "kept", "forced"):
+        for name in ("run", "index", "position", "token", "final_prob", "kept", "forced", "origin"):
             columns[name][row] = getattr(fact, name)
         columns["start_ms"][row] = (fact.start_ns - origin_ns) / 1e6
         columns["end_ms"][row] = (fact.end_ns - origin_ns) / 1e6

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from genai_lab.tracing.recording import Recording
+from genai_lab.tracing.speculation_facts import Proposer
 from genai_lab.tracing.texts import token_names
 
 
@@ -17,6 +18,7 @@ def to_chrome_json(recording: Recording) -> str:
     events = [_track_name(run.run, run.question or f"run {run.run}") for run in recording.runs]
     events += _stage_events(recording)
     events += _token_events(recording)
+    events += _round_events(recording)
     other = {"model": str(recording.model.get("name", "")), "recorded_at": str(recording.origin.get("recorded_at", ""))}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": other})
 
@@ -61,4 +63,29 @@ def _token_events(recording: Recording) -> list[dict[str, Any]]:
             },
         }
         for i in range(len(tokens["run"]))
+    ]
+
+
+def _round_events(recording: Recording) -> list[dict[str, Any]]:
+    """Rounds of speculation, from the proposing until everything was decided."""
+    rounds = recording.tables["rounds"]
+    return [
+        {
+            "ph": "X",
+            "cat": "speculation",
+            "name": f"round {rounds['round'][i]}: {rounds['accepted'][i]} of {rounds['proposed'][i]} accepted",
+            "pid": 1,
+            "tid": int(rounds["run"][i]) + 1,
+            "ts": float(rounds["start_ms"][i]) * 1e3,
+            "dur": float(rounds["dur_ms"][i]) * 1e3,
+            "args": {
+                "gen_ai.token.index": int(rounds["index"][i]),
+                "by": Proposer(int(rounds["by"][i])).name.lower(),
+                "draft_ms": float(rounds["draft_ms"][i]),
+                "target_ms": float(rounds["target_ms"][i]),
+                "emitted": int(rounds["emitted"][i]),
+                "discarded": int(rounds["discarded"][i]),
+            },
+        }
+        for i in range(len(rounds["run"]))
     ]

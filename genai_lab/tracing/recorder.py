@@ -25,11 +25,12 @@ from genai_lab.tracing.engine_columns import engine_columns
 from genai_lab.tracing.engine_facts import PoolFact, StepFact, TurnFact
 from genai_lab.tracing.recording import Recording, RunFacts, empty_tables
 from genai_lab.tracing.refill import end_ms, stage_events, token_facts
+from genai_lab.tracing.row_pool import RowPool
+from genai_lab.tracing.speculation_facts import RoundFact, round_facts, speculation_columns
 from genai_lab.tracing.texts import answer_rows
 from genai_lab.tracing.tracer import Decodes, Describe, TokenFact, TokenText
 
 StageEvent = tuple[int, int, str, int, int, int]  # start_ns, end_ns, name, run, token, n
-_ROWS_PER_SLAB = 32
 NO_RUN = -1  # in the run column: a stage that belongs to no generator
 
 
@@ -60,7 +61,7 @@ class Recorder:
 
     enabled = True
 
-    def __init__(self, max_tokens: int = 8192, max_stages: int = 131_072, logits_bytes: int = 64 << 20) -> None:
+    def __init__(self, max_tokens: int = 8192, max_stages: int = 131_072, logits_bytes: int = 256 << 20) -> None:
         self.origin_ns = time.perf_counter_ns()
         self.recorded_at = datetime.now(UTC).isoformat(timespec="seconds")
         self.logits_bytes = logits_bytes
@@ -75,6 +76,8 @@ class Recorder:
         self._steps: deque[StepFact] = deque(maxlen=max_stages)
         self._step_count = 0
         self._turn_count = 0
+        self._rounds: dict[tuple[int, int], RoundFact] = {}
+        self._round_count = 0
         self._turns: dict[tuple[int, int], TurnFact] = {}
         self._open_turns: dict[tuple[int, int], int] = {}
         self._past_pool: dict[int, PoolFact] = {}  # the last event of each block in steps that were dropped
@@ -82,7 +85,7 @@ class Recorder:
         self._orphans: list[StageEvent] = []  # stages before the run they belong to
         self._question = ""
         self._waiting: deque[Entry] = deque()  # entries that still hold their logits
-        self._spare: list[NDArray[np.float32]] = []
+        self._rows = RowPool()
         self._last = (NO_RUN, NO_RUN)
         self._digester: Digester | None = None
         self._lock = threading.RLock()
@@ -106,6 +109,8 @@ class Recorder:
         recorder.model, recorder._texts = dict(recording.model), dict(recording.texts)
         recorder._raw = dict(recording.raw)
         recorder._stages.extend(stage_events(recording, recorder.origin_ns))
+        for round_fact in round_facts(recording.tables, recorder.origin_ns):
+            recorder.speculation(round_fact)
         for fact, digest in token_facts(recording, recorder.origin_ns):
             entry = Entry(fact)
             entry.digest = digest
@@ -195,7 +200,7 @@ class Recorder:
         if logits is None:
             self._add_unasked(fact)
             return
-        row = self._spare_row(logits.size)
+        row = self._rows.take(logits.size)
         np.multiply(logits, np.float32(1.0), out=row)  # several times faster than a memcpy on some machines
         entry = Entry(fact, row)
         self._tokens.append(entry)
@@ -227,6 +232,13 @@ class Recorder:
         if self.on_engine is not None:
             self.on_engine()
 
+    def speculation(self, fact: RoundFact) -> None:
+        """A round as far as it has come; a later fact of the same round replaces it. Rounds are as many as tokens."""
+        self._rounds[(fact.run, fact.round)] = fact
+        self._round_count += 1
+        if len(self._rounds) > self.max_tokens:
+            del self._rounds[next(iter(self._rounds))]
+
     # ---- what readers call --------------------------------------------------------------------------------------
 
     @property
@@ -251,6 +263,7 @@ class Recorder:
             "stages": self._stage_count,
             "steps": self._step_count,
             "turns": self._turn_count,
+            "rounds": self._round_count,
         }
 
     @property
@@ -294,7 +307,9 @@ class Recorder:
                 steps[0] = replace(steps[0], pool=(*self._past_pool.values(), *steps[0].pool))
             engine, words = engine_columns(steps[begin:], turns, self.origin_ns, before)
             tables.update(engine)
-            texts = self._describe_tokens(tables["tokens"])
+            if not owned_only:  # pictures get their news without: the tokens say what they show of it
+                tables.update(speculation_columns(list(self._rounds.values()), self.origin_ns))
+            texts = self._describe_tokens(tables["tokens"], tables["proposals"]["token"], tables["rounds"]["token"])
             return Recording(
                 tables=tables,
                 runs=list(self.runs) if first_token or owned_only else self._with_text(tables["tokens"]),
@@ -351,15 +366,6 @@ class Recorder:
         self._token_count += 1
         self._last = (fact.run, fact.index)
 
-    def _spare_row(self, vocab_size: int) -> NDArray[np.float32]:
-        """Memory for one row of logits; taken in slabs of several megabytes, which the system maps in few large
-        pages."""
-        if self._spare and self._spare[-1].size != vocab_size:
-            self._spare.clear()
-        if not self._spare:
-            self._spare.extend(np.empty((_ROWS_PER_SLAB, vocab_size), np.float32))
-        return self._spare.pop()
-
     def _digest_oldest(self) -> None:
         try:
             entry = self._waiting.popleft()
@@ -375,11 +381,13 @@ class Recorder:
                 shown = np.unique(np.append(entry.digest.top_ids, np.int32(fact.token)))
                 entry.fact = replace(fact, changes=tuple(among(change, shown) for change in fact.changes))
             entry.row = None
-            self._spare.append(row)
+            self._rows.give_back(row)
 
-    def _describe_tokens(self, tokens: Mapping[str, NDArray[Any]]) -> dict[int, tuple[str, bool]]:
-        """Texts of every id that the tables and the runs mention; asked once per id."""
-        ids = {int(i) for i in np.unique(tokens["top_ids"])} | {int(i) for i in np.unique(tokens["token"])}
+    def _describe_tokens(
+        self, tokens: Mapping[str, NDArray[Any]], *others: NDArray[np.uint32]
+    ) -> dict[int, tuple[str, bool]]:
+        """Texts of every id that the tables, the runs and `others` mention; asked once per id."""
+        ids = {i for column in (tokens["top_ids"], tokens["token"], *others) for i in np.unique(column).tolist()}
         for facts in self.runs:
             if self._read_prompts.get(facts.run) != facts.prompt.size:  # a live picture asks 30 times a second
                 self._read_prompts[facts.run] = facts.prompt.size

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from genai_lab.tracing.digest import BINS, CANDIDATES
 from genai_lab.tracing.engine_columns import ENGINE_TABLES
+from genai_lab.tracing.speculation_facts import SPECULATION_TABLES
 
 Columns = dict[str, NDArray[Any]]
 
@@ -37,12 +38,13 @@ TOKEN_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "allowed": ("<u4", ()),
     "allowed_mass": ("<f4", ()),
     "forced": ("<u1", ()),
+    "origin": ("<u1", ()),
 }
 """Name -> dtype and shape of one row. `exact`: so many of `top_ids` are the most likely ones without a gap; those after
 them are less likely ones that a grammar allowed or a processor lifted. `allowed`: tokens that a grammar left (0: there
 was none); `allowed_mass`: the probability of those, under the model (NaN: there was none). `forced`: 1 where a grammar
-left no choice and the model was not asked. Vocabularies smaller than CANDIDATES fill the rest of top_ids with the last
-id and top_logits with -inf."""
+left no choice and the model was not asked. `origin`: how speculation made it (an `Origin`). Vocabularies smaller than
+CANDIDATES fill the rest of top_ids with the last id and top_logits with -inf."""
 STAGE_COLUMNS: dict[str, tuple[str, tuple[int, ...]]] = {
     "run": ("<i4", ()),
     "token": ("<i4", ()),
@@ -64,6 +66,7 @@ TABLES = {
     "changed": CHANGED_COLUMNS,
     "seen": SEEN_COLUMNS,
     **ENGINE_TABLES,
+    **SPECULATION_TABLES,
 }
 
 

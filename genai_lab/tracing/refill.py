@@ -12,6 +12,7 @@ import numpy as np
 
 from genai_lab.tracing.digest import DIGEST_FIELDS, Digest
 from genai_lab.tracing.recording import Recording
+from genai_lab.tracing.speculation_facts import Origin
 from genai_lab.tracing.tracer import Change, TokenFact
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _fact(recording: Recording, row: int, origin_ns: int) -> TokenFact:
         changes=tuple(_changes(recording, absolute)),
         seen=tokens["top_ids"][row][slots].astype(np.int32),
         forced=bool(tokens["forced"][row]),
+        origin=Origin(tokens["origin"][row]),
     )
 
 

@@ -21,6 +21,7 @@ from genai_lab.errors import TraceFileError
 from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing.digest import CANDIDATES
 from genai_lab.tracing.recording import TABLES, Columns, Recording, RunFacts, empty_tables
+from genai_lab.tracing.speculation_facts import LIMITS, Origin
 
 FORMAT = "genai_lab.trace"
 VERSION = 2  # 2: texts of runs, bytes of tokens that are not whole characters
@@ -37,6 +38,7 @@ LATER_COLUMNS: dict[str, tuple[str, float]] = {
     "tokens.allowed": ("<u4", 0),
     "tokens.allowed_mass": ("<f4", math.nan),
     "tokens.forced": ("<u1", 0),
+    "tokens.origin": ("<u1", 0),
 }
 """Columns that older files of this version do not have, and what they would hold."""
 MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
@@ -177,6 +179,7 @@ def _check_references(recording: Recording) -> None:
     """Indices of one table into another must exist, or a reader would fail far from the file."""
     limits = (
         ("tokens.run", recording.tokens["run"], len(recording.runs)),
+        ("tokens.origin", recording.tokens["origin"], len(Origin)),
         ("stages.run", recording.stages["run"], len(recording.runs)),
         ("stages.stage", recording.stages["stage"], len(recording.stage_names)),
         ("changed.by", recording.tables["changed"]["by"], len(recording.processor_names)),
@@ -186,6 +189,9 @@ def _check_references(recording: Recording) -> None:
             recording.tables["admission_operands"]["admission"],
             len(recording.tables["admissions"]["step"]),
         ),
+        ("rounds.run", recording.tables["rounds"]["run"], len(recording.runs)),
+        ("proposals.row", recording.tables["proposals"]["row"], len(recording.tables["rounds"]["run"])),
+        *((name, recording.tables[name.split(".")[0]][name.split(".")[1]], limit) for name, limit in LIMITS.items()),
         *(
             (f"{table}.{name}", recording.tables[table][name], len(recording.words))
             for table, names in WORD_COLUMNS.items()

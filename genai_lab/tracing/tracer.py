@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from genai_lab.arrays import TokenMask
 from genai_lab.tracing.engine_facts import StepFact, TurnFact
+from genai_lab.tracing.speculation_facts import Origin, RoundFact
 
 
 class TokenText(NamedTuple):
@@ -68,6 +69,7 @@ class TokenFact:
     changes: tuple[Change | Masking, ...]
     seen: NDArray[np.int32]  # the distinct ids of the sequence before this token
     forced: bool = False  # nobody chose it: a grammar allowed no other
+    origin: Origin = Origin.ALONE
 
 
 class Tracer(Protocol):
@@ -103,6 +105,8 @@ class Tracer(Protocol):
 
     def engine_turn(self, fact: TurnFact) -> None: ...
 
+    def speculation(self, fact: RoundFact) -> None: ...
+
 
 class NullTracer:
     """Forgets everything; the tracer of a run that nobody records."""
@@ -131,6 +135,9 @@ class NullTracer:
         pass
 
     def engine_turn(self, fact: TurnFact) -> None:
+        pass
+
+    def speculation(self, fact: RoundFact) -> None:
         pass
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.tracing import Recorder, StepFact, TokenFact, TurnFact
+from genai_lab.tracing import Recorder, RoundFact, StepFact, TokenFact, TurnFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,10 @@ class BranchTracer:
     def engine_turn(self, fact: TurnFact) -> None:
         with self._lock:
             self._recorder.engine_turn(fact)
+
+    def speculation(self, fact: RoundFact) -> None:
+        with self._lock:
+            self._recorder.speculation(replace(fact, index=fact.index + self._before))
 
     def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
         if self._before:

@@ -21,6 +21,7 @@ class Proposal:
     tokens: tuple[int, ...]
     drawn_from: tuple[Candidates, ...] | None = None  # one a token, when the draft drew them; None: they are certain
     chained: int = 0  # of the tokens, found by looking up proposed tokens
+    source: int | None = None  # place in the text of what is proposed again; None: it is nowhere there
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def correction(target: Candidates, draft: Candidates, stream: RandomStream) -> i
     """A token drawn from max(0, p_target - p_draft), counted by id, as onnxruntime-genai does."""
     target = by_id(target)
     wanted = target.weights / target.weights.sum(dtype=np.float64)
-    given = np.array([probability(draft, int(token)) for token in target.ids])
+    given = probabilities(draft, target.ids)
     left: NDArray[np.float64] = np.maximum(wanted - given, 0.0)
     if not left.any():  # equal but for rounding
         left = np.asarray(wanted, np.float64)
@@ -63,7 +64,16 @@ def by_id(candidates: Candidates) -> Candidates:
 
 def probability(candidates: Candidates, token: int) -> float:
     """Of `token`, 0 when a filter left it out."""
-    place = np.flatnonzero(candidates.ids == token)
-    if place.size == 0:
+    place = (candidates.ids == token).argmax()
+    if candidates.ids[place] != token:
         return 0.0
-    return float(candidates.weights[place[0]]) / float(candidates.weights.sum(dtype=np.float64))
+    return float(candidates.weights[place]) / float(candidates.weights.sum(dtype=np.float64))
+
+
+def probabilities(candidates: Candidates, ids: NDArray[np.intp]) -> NDArray[np.float64]:
+    """[n] of each of `ids` [n]."""
+    order = np.argsort(candidates.ids)
+    known = candidates.ids[order]
+    place = np.minimum(np.searchsorted(known, ids), known.size - 1)
+    weights = candidates.weights[order].astype(np.float64) / candidates.weights.sum(dtype=np.float64)
+    return np.where(known[place] == ids, weights[place], 0.0)

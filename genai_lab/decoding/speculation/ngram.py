@@ -26,6 +26,7 @@ class NgramLookup:
         """Forget everything."""
         self._tokens: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}  # {run of tokens: index of the token behind its last occurrence}
+        self.found: int | None = None  # index of the first token proposed last
 
     def sync(self, tokens: Sequence[int]) -> int:
         """Know exactly these tokens; returns how many were new to it."""
@@ -43,10 +44,10 @@ class NgramLookup:
         Args:
             chained: look up again with every proposed token, so that a proposal goes on where the text ends.
         """
-        if chained:
-            return self._chain(count)
-        start = self._after.get(self._key(self._tokens))
-        return [] if start is None else self._tokens[start : start + count]
+        start = self.found = self._after.get(self._key(self._tokens))
+        if start is None:
+            return []
+        return self._chain(count) if chained else self._tokens[start : start + count]
 
     def _add(self, token: int) -> None:
         """The run before `token` now occurred before `token`; the run that `token` completes has no successor yet."""
