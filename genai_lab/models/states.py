@@ -8,12 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.errors import StateError
 from genai_lab.models.batch import BatchState, Reading
 from genai_lab.models.decoder import DecoderState
 from genai_lab.models.encoder_decoder import EncoderDecoderState
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.growing import GrowingState
 from genai_lab.models.model import Model
+from genai_lab.models.window import ONE_ROW, WindowedState, slides_inputs
 
 
 class OneRow(Protocol):
@@ -54,6 +56,8 @@ def make_one(model: Model, capacity: int) -> OneRow:
     """The state of one sequence of at most `capacity` tokens."""
     if model.encoder is not None:
         return EncoderDecoderState(model, 1, capacity)
+    if slides_inputs(model.config):
+        return WindowedState(model, capacity)
     return DecoderState(model, capacity) if model.appends_in_place else GrowingState(model, 1, capacity)
 
 
@@ -61,4 +65,6 @@ def make_rows(model: Model, rows: int, capacity: int) -> ManyRows:
     """The state of `rows` sequences of at most `capacity` tokens."""
     if model.encoder is not None:
         return EncoderDecoderState(model, rows, capacity)
+    if slides_inputs(model.config):
+        raise StateError(ONE_ROW.format(rows=rows))
     return BatchState(model, rows, capacity) if model.appends_in_place else GrowingState(model, rows, capacity)

@@ -10,7 +10,8 @@ import pytest
 
 import genai_lab
 from tests.graphs_hybrid import hybrid
-from tests.graphs_stages import INT64, marian, pipeline
+from tests.graphs_stages import INT32, INT64, marian, pipeline
+from tests.graphs_windowed import windowed
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
@@ -98,3 +99,31 @@ def test_layers_that_keep_one_state(tmp_path: Path, kind: str, how: str) -> None
 
 def test_beams_of_layers_of_convolution(tmp_path: Path) -> None:
     same(hybrid(tmp_path / "model", recurrent=False), "beams")
+
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "filled at the beginning": {},
+    "filled at the end": {"alignment": "left"},
+    "64 bits": {"ids": INT64, "mask": INT64, "positions": INT64},
+    "lengths alone": {"mask": None, "positions": None},
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("prompt", [[5, 6, 7], [5, 6, 7, 8], [5, 6, 7, 8, 9, 10, 11, 12], list(range(5, 14))])
+def test_prompts_in_windows(tmp_path: Path, kind: str, prompt: list[int]) -> None:
+    options = {"mask": INT32, "positions": INT32} | WINDOWS[kind]
+    folder = windowed(tmp_path / "model", shared=True, lengths=True, pad_value=3, **options)
+    given = {"attention_mask": options["mask"], "position_ids": options["positions"]}
+    names = tuple(name for name, kind in given.items() if kind is not None)
+    looked_at = ("input_ids", "past_sequence_length", "total_sequence_length", "past_key_values.0.key", *names)
+    theirs, ours = (answers(library, folder, prompt, {}, looked_at) for library in (og, genai_lab))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("alignment", ["left", "right"])
+@pytest.mark.parametrize("prompt", [[5, 6, 7], [5, 6, 7, 8]])  # its cache that grows takes one window
+def test_one_window_before_a_cache_that_grows(tmp_path: Path, alignment: str, prompt: list[int]) -> None:
+    folder = windowed(tmp_path / "model", alignment=alignment)
+    theirs, ours = (answers(library, folder, prompt, {}, ("attention_mask",)) for library in (og, genai_lab))
+    assert ours == theirs
