@@ -161,7 +161,7 @@ def test_where_no_script_runs_the_still_picture_stays(browser: Browser, tmp_path
     expect(page.get_by_text("What did the fox say?")).to_be_visible()
     expect(page.locator("u", has_text=WORDS[5].strip()).first).to_be_visible()
     page.get_by_text("Where the time went").click()
-    expect(page.get_by_text("run_decode")).to_be_visible()
+    expect(page.get_by_role("cell", name="run model").first).to_be_visible()
     screenshot(page, "still-dark")
     context.close()
     watch.verify()
