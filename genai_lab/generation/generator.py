@@ -82,7 +82,8 @@ class Generator:
         self.model, self.params, self.options = model, copy(params), params.options
         self.effective_mode = params.effective_mode
         self._search: Search | None = self._make_search()
-        born(self, "Generator", _cache_bytes)
+        size = self.kv_cache_bytes
+        born(self, "Generator", lambda _: size)
 
     # ---- og's methods -------------------------------------------------------------------------------------------
 
@@ -333,7 +334,3 @@ class Generator:
             raise StateError("this Generator is closed; make a new one from the model and its params")
         _ = self.model.graph  # says so when the model is closed
         return self._search
-
-
-def _cache_bytes(generator: Generator) -> int:
-    return generator.kv_cache_bytes

@@ -125,7 +125,8 @@ class Model:
     @cached_property
     def grammars(self) -> GrammarCompiler:
         """Compiles grammars over this vocabulary, and keeps what it compiled (see `GeneratorParams.set_guidance`)."""
-        return GrammarCompiler(lambda: token_table(self.tokenizer, self.config))
+        texts, config = self.token_texts, self.config  # not the model: it would keep itself alive
+        return GrammarCompiler(lambda: token_table(texts.tokenizer, config))
 
     def create_multimodal_processor(self) -> MultiModalProcessor:
         """What prepares prompts for a model that also takes images or sounds; text only, here.

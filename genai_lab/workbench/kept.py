@@ -56,6 +56,15 @@ class KeptGenerators:
         for old in dropped:
             old.close()
 
+    def forget(self, model: Model) -> None:
+        """Close those of one model."""
+        with self._lock:
+            mine = [generator for generator in self._kept if generator.model is model]
+            for generator in mine:
+                del self._kept[generator]
+        for generator in mine:
+            generator.close()
+
     def clear(self) -> None:
         """Close all of them."""
         with self._lock:

@@ -29,6 +29,7 @@ from genai_lab.tracing import Recorder
 from genai_lab.widgets import Abilities, TraceModel
 from genai_lab.workbench.branch_tracer import Fork
 from genai_lab.workbench.engine_live import Telling
+from genai_lab.workbench.kept import KEPT
 from genai_lab.workbench.kernel_ear import find_ear
 from genai_lab.workbench.worker import WORKER
 from genai_lab.workbench.writing import Question, Writing, check_room, facts_of
@@ -43,6 +44,7 @@ NO_MODEL = (
 )
 LOADED = "This trace was loaded from a file. To continue it, give it its model: trace.show(model=model)."
 CLOSED = "The model that wrote this was closed. Load it again and give it: trace.show(model=model)."
+PUT_AWAY = "This trace was closed, so it has no model. Give it one to go on: trace.show(model=model)."
 FULL = "This recording is full ({:,} tokens). Ask again to begin a new one."
 KNOBS = {
     "temperature": float,
@@ -67,6 +69,7 @@ class Live:
         self._found: weakref.ref[Model] | None = None
         self._jobs: list[Writing] = []  # not ended yet, in order
         self._last: Writing | None = None
+        self._put_away = False  # closed by its holder
         self._picture: TraceModel | None = None
         self._telling: Telling | None = None  # of an engine's run
         self._next_message = 0.0
@@ -192,7 +195,19 @@ class Live:
 
     def give(self, model: Model) -> None:
         """Continue runs with this model from now on."""
-        self._given = model
+        self._given, self._put_away = model, False
+        self.tell_state()
+
+    def close(self) -> None:
+        """Stop what is being written, let the model go, and close the generators that were kept to continue it."""
+        self.stop()
+        for job in list(self._jobs):
+            job.done.wait()
+        model = self.model
+        self._given = self._found = self._last = None
+        self._put_away = True
+        if model is not None:
+            KEPT.forget(model)
         self.tell_state()
 
     def tell_state(self) -> None:
@@ -220,6 +235,8 @@ class Live:
     @property
     def model(self) -> Model | None:
         """The model that was given, or that of a generator which the recorder knows."""
+        if self._put_away:
+            return None
         if self._given is not None:
             return self._given
         self._remember_model()
@@ -233,7 +250,7 @@ class Live:
     def _model_now(self) -> Model:
         model = self.model
         if model is None:
-            raise StateError(NO_MODEL)
+            raise StateError(PUT_AWAY if self._put_away else NO_MODEL)
         return model
 
     def _why_not(self) -> str:
@@ -241,6 +258,8 @@ class Live:
         recorder = self._trace.recorder
         if recorder is None:
             return LOADED
+        if self._put_away:
+            return PUT_AWAY
         model = self.model
         if model is None:
             return NO_MODEL if recorder.runs else NOTHING

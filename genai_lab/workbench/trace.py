@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 from genai_lab import analysis
@@ -81,6 +82,26 @@ class Trace(analysis.Trace):
         """Stop what is being written; the answer so far stays. Returns at once, `wait` waits for the end."""
         self._live.stop()
         return self
+
+    def close(self) -> None:
+        """Stop what is being written and let the model and the memory of its answers go. What was recorded can still be
+        read and shown; going on with it is a StateError until it is given a model: `show(model=model)`. Closing twice
+        is allowed.
+
+        Raises:
+            StateError: called by what is being written (`ask`'s on_text), which would wait for itself.
+        """
+        if self.running and WORKER.is_here():
+            raise StateError("close() is called inside on_text, by what it would wait for; call stop() there")
+        self._live.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def branch(self, index: int, token: int | None = None, run: int = 0, **search_options: Any) -> Self:
         """Continue a run from its token `index` in the background, as a new run.
