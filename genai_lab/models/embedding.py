@@ -37,9 +37,11 @@ class Embedded:
         self._embedding, self._decoder, self._ids = embedding, decoder, names.input_ids
         self._own_ids = taken.get("input_ids", "input_ids")
         self._features = [taken.get(name, name) for name in FEATURES if taken.get(name, name) in embedding.inputs]
-        self._handed = {names.inputs_embeds: given.get("inputs_embeds", "inputs_embeds")}
-        if names.per_layer_inputs in decoder.inputs:
-            self._handed[names.per_layer_inputs or ""] = given.get("per_layer_inputs", "per_layer_inputs")
+        named = {names.inputs_embeds: given.get("inputs_embeds", "inputs_embeds")}
+        if names.per_layer_inputs is not None:
+            named[names.per_layer_inputs] = given.get("per_layer_inputs", "per_layer_inputs")
+        alike = {name: name for name in embedding.outputs if name in decoder.inputs and name not in named.values()}
+        self._handed = alike | {m: t for m, t in named.items() if m == names.inputs_embeds or m in decoder.inputs}
         for mine, theirs in self._handed.items():
             if mine not in decoder.inputs or theirs not in embedding.outputs:
                 raise ModelFolderError(
@@ -79,7 +81,7 @@ class Embedded:
         made = self._embedding.run(known, options)
         inner = feeds | {name: made[given] for name, given in self._handed.items()}
         typed = {
-            name: value.astype(self._decoder.inputs[name].dtype, copy=False)
+            name: self._decoder.inputs[name].wanted(value)
             for name, value in inner.items()
             if name in self._decoder.inputs
         }

@@ -19,7 +19,7 @@ from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
 from genai_lab.models.extras import RunExtras, unknown_input
 from genai_lab.models.graph import past_names, past_shape, row_axis
-from genai_lab.models.growing import copy_of_output, cut
+from genai_lab.models.growing import copy_of_output, cut, in_numbers
 from genai_lab.models.handed import handed_on
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
@@ -167,13 +167,13 @@ class EncoderDecoderState(AnyPlace):
 
     def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
         """A copy of one output of the decoder's last run."""
-        return copy_of_output(name, self._outputs)
+        return copy_of_output(name, self._outputs, self.graph)
 
     def input(self, name: str) -> NDArray[Any]:
         """A copy of one input of the decoder's last run."""
         if name not in self._feeds:
             raise ArgumentError(unknown_input(name, self._feeds))
-        return np.array(self._feeds[name])
+        return np.array(in_numbers(self._feeds[name], self.graph.inputs[name]))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -237,9 +237,7 @@ class EncoderDecoderState(AnyPlace):
             )
         outputs = self.encoder.run(feeds, self.extras.options)
         wants = self.graph.inputs
-        self._from_encoder = {
-            name: outputs[given].astype(wants[name].dtype, copy=False) for name, given in self.handed.items()
-        }
+        self._from_encoder = {name: wants[name].wanted(outputs[given]) for name, given in self.handed.items()}
         if self._mask_name in wants:
             self._from_encoder[self._mask_name] = shaped(self._cross_mask, wants[self._mask_name])
         self._encoded = True
@@ -258,5 +256,6 @@ class EncoderDecoderState(AnyPlace):
         self._steps, self._outputs = self._steps + 1, outputs
         if self.is_recurrent and self.rows == 1:
             self._history.append(self._past[self._states])
-        logits = outputs[self.model.config.model.decoder.outputs.logits]
+        name = self.model.config.model.decoder.outputs.logits
+        logits = in_numbers(outputs[name], self.graph.outputs[name])
         self._logits = logits.reshape(self.rows, -1, self.model.vocab_size)[:, -1].astype(np.float32, copy=False)

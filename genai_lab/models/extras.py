@@ -10,6 +10,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
+from genai_lab.models.bfloat16 import to_bits
 from genai_lab.models.graph import fixed_names, past_names, token_inputs
 from genai_lab.models.session import Graph
 
@@ -75,6 +76,8 @@ class RunExtras:
                 "that nothing else gives are allowed"
             )
         info = self._session.inputs.get(name)
+        if info is not None and info.is_bfloat16 and value.dtype.kind == "f":
+            value = to_bits(value)
         if info is not None and not np.can_cast(value.dtype, info.dtype, "same_kind"):
             raise ArgumentTypeError(
                 f"set_model_input({name!r}, ...): got {value.dtype}, the graph wants {info.dtype}; convert it: "

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
+from genai_lab.models.bfloat16 import BITS, from_bits
 from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
 from genai_lab.models.graph import fixed_names, fixed_shape, past_names, past_shape, row_axis, token_axis
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
-from genai_lab.models.session import Arrays
+from genai_lab.models.session import Arrays, Graph, TensorInfo
 from genai_lab.models.token_feeds import token_feeds
 
 
@@ -193,18 +194,19 @@ class GrowingState(AnyPlace):
 
     def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
         """A copy of one output of the last run, as the graph gave it."""
-        return copy_of_output(name, self._outputs)
+        return copy_of_output(name, self._outputs, self.graph)
 
     def input(self, name: str) -> NDArray[Any]:
         """A copy of one input of the last run."""
         if name not in self._feeds:
             raise ArgumentError(unknown_input(name, self._feeds))
-        return np.array(self._feeds[name])
+        return np.array(in_numbers(self._feeds[name], self.graph.inputs[name]))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _logits(self) -> NDArray[Any]:
-        return self._outputs[self.model.config.model.decoder.outputs.logits]
+        name = self.model.config.model.decoder.outputs.logits
+        return in_numbers(self._outputs[name], self.graph.outputs[name])
 
     def _here(self) -> Kept:
         return Kept(self._past, self._mask, self._outputs)
@@ -269,13 +271,18 @@ def check_given(outputs: Arrays, names: Mapping[str, str], logits: str, in_promp
         )
 
 
-def copy_of_output(name: str, outputs: Mapping[str, Any]) -> NDArray[Any]:
+def in_numbers(value: NDArray[Any], info: TensorInfo) -> NDArray[Any]:
+    """An array of a run; bfloat16 as float32."""
+    return from_bits(value) if info.is_bfloat16 and value.dtype == BITS else value
+
+
+def copy_of_output(name: str, outputs: Mapping[str, Any], graph: Graph) -> NDArray[Any]:
     """One output of the last run by its name in the graph."""
     if not outputs:
         raise StateError(unknown_output(name, ()))
     if name not in outputs:
         raise ArgumentError(unknown_output(name, list(outputs)))
-    return np.array(outputs[name])
+    return np.array(in_numbers(outputs[name], graph.outputs[name]))
 
 
 def present_of(past: str, present: str, outputs: Arrays) -> NDArray[Any]:

@@ -113,7 +113,10 @@ class Model:
     def appends_in_place(self) -> bool:
         """Whether the graph writes new keys and values into the memory that holds the past, as GroupQueryAttention
         does. The config may say so (past_present_share_buffer); otherwise it is tried once."""
-        if self.encoder is not None or not isinstance(self.graph, Session) or not one_shape(self.graph, self.config):
+        graph = self.graph
+        if self.encoder is not None or not isinstance(graph, Session) or graph.has_bfloat16:
+            return False
+        if not one_shape(graph, self.config):
             return False
         return self.config.search_options().past_present_share_buffer or appends_in_place(self.graph, self.config)
 

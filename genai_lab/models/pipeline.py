@@ -69,7 +69,7 @@ class Stage:
                 "(genai_config.json, model.decoder.pipeline), or give it by generator.set_model_input"
             )
         names = list(self.outputs)
-        feeds = {name: known[name].astype(info.dtype, copy=False) for name, info in self.inputs.items()}
+        feeds = {name: info.wanted(known[name]) for name, info in self.inputs.items()}
         return dict(zip(names, self.session.inference.run(names, feeds, self.options or options), strict=True))
 
 

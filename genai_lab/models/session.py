@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from genai_lab.config import Config, check_providers
 from genai_lab.config.session_options import SessionOptions
 from genai_lab.errors import ModelFolderError
+from genai_lab.models import bfloat16
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(float16)": np.dtype(np.float16),
+    "tensor(bfloat16)": bfloat16.BITS,
     "tensor(int32)": np.dtype(np.int32),
     "tensor(int64)": np.dtype(np.int64),
     "tensor(int8)": np.dtype(np.int8),
@@ -37,8 +39,13 @@ class TensorInfo:
     """One input or output of a graph."""
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # of bfloat16 that of its bits
     shape: tuple[int | str | None, ...]
+    is_bfloat16: bool = False
+
+    def wanted(self, value: NDArray[Any]) -> NDArray[Any]:
+        """`value` in this type."""
+        return bfloat16.as_wanted(value, self.dtype, self.is_bfloat16)
 
 
 Arrays = dict[str, NDArray[Any]]
@@ -90,7 +97,20 @@ class Session:
         """Every output for these inputs; more of them than the graph has are left out."""
         del is_prompt, needs_logits  # one graph does it all
         used = {name: value for name, value in feeds.items() if name in self.inputs}
+        if self.has_bfloat16:
+            return self._run_bits(used, options)
         return dict(zip(self.outputs, self.inference.run(None, used, options), strict=True))
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether an input or output is of that type, which numpy does not have."""
+        return any(info.is_bfloat16 for side in (self.inputs, self.outputs) for info in side.values())
+
+    def _run_bits(self, feeds: Arrays, options: ort.RunOptions | None) -> Arrays:
+        values = {name: bfloat16.value_of(value, self.inputs[name].is_bfloat16) for name, value in feeds.items()}
+        given = self.inference.run_with_ort_values(list(self.outputs), values, options)
+        pairs = zip(self.outputs.items(), given, strict=True)
+        return {name: bfloat16.array_of(value, info.is_bfloat16) for (name, info), value in pairs}
 
 
 def open_session(
@@ -174,5 +194,6 @@ def _signature(nodes: Any, filename: str) -> Mapping[str, TensorInfo]:
             raise ModelFolderError(
                 f"{filename!r}: {node.name!r} has type {node.type}; supported are {', '.join(_DTYPES)}"
             )
-        infos[node.name] = TensorInfo(node.name, _DTYPES[node.type], tuple(node.shape))
+        is_bfloat16 = node.type == "tensor(bfloat16)"
+        infos[node.name] = TensorInfo(node.name, _DTYPES[node.type], tuple(node.shape), is_bfloat16)
     return infos

@@ -19,7 +19,7 @@ from genai_lab.config import Config
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.extras import RunExtras, unknown_input
 from genai_lab.models.graph import past_names, past_shape, token_inputs
-from genai_lab.models.growing import check_given, copy_of_output, present_of
+from genai_lab.models.growing import check_given, copy_of_output, in_numbers, present_of
 from genai_lab.models.model import Model
 from genai_lab.models.session import Arrays, TensorInfo
 from genai_lab.models.token_feeds import shaped
@@ -118,7 +118,8 @@ class WindowedState:
         """[S, V] float32 logits of every position of the last run, or [1, V] of the last."""
         if not self._outputs:
             return np.zeros((1, self.model.vocab_size), np.float32)
-        logits = self._outputs[self.model.config.model.decoder.outputs.logits]
+        name = self.model.config.model.decoder.outputs.logits
+        logits = in_numbers(self._outputs[name], self.graph.outputs[name])
         rows: NDArray[np.float32] = logits[0].astype(np.float32, copy=False)
         return rows
 
@@ -157,13 +158,13 @@ class WindowedState:
 
     def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
         """A copy of one output of the last run, as the graph gave it."""
-        return copy_of_output(name, self._outputs)
+        return copy_of_output(name, self._outputs, self.graph)
 
     def input(self, name: str) -> NDArray[Any]:
         """A copy of one input of the last run."""
         if name not in self._feeds:
             raise ArgumentError(unknown_input(name, self._feeds))
-        return np.array(self._feeds[name])
+        return np.array(in_numbers(self._feeds[name], self.graph.inputs[name]))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import genai_lab
+from tests.graphs_cache import cached
 from tests.graphs_hybrid import hybrid
 from tests.graphs_stages import INT32, INT64, marian, pipeline
 from tests.graphs_windowed import windowed
@@ -127,3 +129,9 @@ def test_one_window_before_a_cache_that_grows(tmp_path: Path, alignment: str, pr
     folder = windowed(tmp_path / "model", alignment=alignment)
     theirs, ours = (answers(library, folder, prompt, {}, ("attention_mask",)) for library in (og, genai_lab))
     assert ours == theirs
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "FLOAT16", "BFLOAT16", "INT8", "UINT8"])
+@pytest.mark.parametrize("how", ["one", "batch", "beams"])
+def test_caches_of_other_types_and_sizes(tmp_path: Path, kind: str, how: str) -> None:
+    same(cached(tmp_path / "model", getattr(TensorProto, kind), [(2, 4), (1, 8)]), how, ("attention_mask",))
