@@ -28,6 +28,11 @@ CROSS_PIXELS = 10
 HEIGHTS = {"prefill": 14, "decode": 6, "wait": 2, "preempt": 14, "reject": 14}
 CELL = "border:1px solid #80808080;padding:0 3px;font-size:10px;text-align:center"
 
+NOTE = (
+    "This is a still picture of an engine's run. For the one whose steps can be played, open the notebook in "
+    "JupyterLab and run this cell again (Shift+Enter)."
+)
+
 
 def picture(recording: Recording, kind: str = "all") -> str:
     """HTML for any kind of view; "all" of an engine's run is its steps, its memory and its answers."""
@@ -38,8 +43,7 @@ def picture(recording: Recording, kind: str = "all") -> str:
         return f'<div style="{BOX}"><p style="{SMALL}">No step of an engine was recorded yet.</p></div>'
     parts: dict[str, tuple[Callable[[Recording], str], ...]] = {"batching": (served,), "blocks": (memory,)}
     drawn = [part(recording) for part in parts.get(kind, (served, memory, turns, answers))]
-    note = "A still picture of an engine's run. Run the notebook, or trust it, for the one whose steps can be played."
-    return f'<div style="{BOX}">{"".join(drawn)}<p style="{SMALL}">{note}</p></div>'
+    return f'<div style="{BOX}">{"".join(drawn)}<p style="{SMALL}">{NOTE}</p></div>'
 
 
 def letters(request: int) -> str:

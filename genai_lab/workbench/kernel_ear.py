@@ -12,6 +12,7 @@ import asyncio
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,7 @@ def find_ear() -> KernelEar | None:
         return None
 
 
-class KernelEar:
+class KernelEar(ABC):
     """What both releases have in common.
 
     Args:
@@ -63,8 +64,9 @@ class KernelEar:
                 self._give_back(frames)
         return mine
 
+    @abstractmethod
     def _give_back(self, frames: Frames) -> None:
-        raise NotImplementedError
+        """Let the kernel's own reader handle it after the cell, behind those given back before."""
 
     def _is_comm(self, frames: Frames) -> bool:
         """By the type in the header. Whether the message is genuine is checked when it is handled, here or later."""
