@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -33,15 +34,24 @@ class EngineLog:
     def __init__(self, model: Model, cache: PagedCache) -> None:
         self._model, self._cache = model, cache
         self._tracer: Tracer = NULL
+        self._refused: Tracer | None = None  # follows another engine
         self._runs: dict[tuple[int, int], tuple[int, int]] = {}  # (request, turn) -> run, tokens before it
         self._tables: dict[int, tuple[int, ...]] = {}
         self._pool = PoolWatch(cache)
 
     def follow(self, tracer: Tracer) -> None:
         """From now on, tell `tracer`."""
-        if tracer is not self._tracer:
-            self._tracer, self._runs, self._tables = tracer, {}, {}
-            self._pool = PoolWatch(self._cache)
+        if tracer is self._refused or tracer is self._tracer:
+            return
+        if not tracer.claim_engine(self):
+            self._refused, tracer = tracer, NULL
+            warnings.warn(
+                "this recording follows another engine already, and one at most; record each engine in a block of its "
+                "own (with genai_lab.record() as trace: ...)",
+                stacklevel=5,
+            )
+        self._tracer, self._runs, self._tables = tracer, {}, {}
+        self._pool = PoolWatch(self._cache)
 
     @property
     def enabled(self) -> bool:

@@ -75,6 +75,7 @@ class Recorder:
         self._stage_count = 0
         self._steps: deque[StepFact] = deque(maxlen=max_stages)
         self._step_count = 0
+        self._engine: int | None = None  # id of the engine that is recorded
         self._turn_count = 0
         self._rounds: dict[tuple[int, int], RoundFact] = {}
         self._round_count = 0
@@ -211,6 +212,11 @@ class Recorder:
             with self._lock:
                 self._digest_oldest()
         self.stage(fact.run, fact.index, "recorder", started, time.perf_counter_ns())
+
+    def claim_engine(self, engine: object) -> bool:
+        """Whether this engine, and no other, is recorded here: requests and steps are counted per engine."""
+        self._engine = self._engine or id(engine)
+        return self._engine == id(engine)
 
     def engine_step(self, fact: StepFact) -> None:
         """One committed step of an engine."""

@@ -101,6 +101,8 @@ class Tracer(Protocol):
 
     def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None: ...
 
+    def claim_engine(self, engine: object) -> bool: ...  # whether this engine, and no other, is recorded here
+
     def engine_step(self, fact: StepFact) -> None: ...
 
     def engine_turn(self, fact: TurnFact) -> None: ...
@@ -130,6 +132,9 @@ class NullTracer:
 
     def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
         pass
+
+    def claim_engine(self, engine: object) -> bool:
+        return True
 
     def engine_step(self, fact: StepFact) -> None:
         pass

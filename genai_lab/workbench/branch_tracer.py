@@ -78,6 +78,9 @@ class BranchTracer:
         with self._lock:
             self._recorder.stage(run, token, name, start_ns, end_ns, n)
 
+    def claim_engine(self, engine: object) -> bool:
+        return self._recorder.claim_engine(engine)
+
     def engine_step(self, fact: StepFact) -> None:
         with self._lock:
             self._recorder.engine_step(fact)

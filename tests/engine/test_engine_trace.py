@@ -141,3 +141,14 @@ def test_the_figures_show_what_was_recorded(traced: tuple, tmp_path: Path) -> No
         pass
     with pytest.raises(ArgumentError, match="no engine steps"):
         empty.plot.timeline()
+
+
+def test_a_recording_follows_one_engine_and_says_so(tiny_folder: Path) -> None:
+    """Requests and steps are counted per engine; a second one would be mixed up with the first."""
+    model = genai_lab.Model(tiny_folder)
+    with genai_lab.record() as trace:
+        Engine(model, max_session_tokens=60).generate_all(["ab", "cd"], max_generated_tokens=5)
+        with pytest.warns(UserWarning, match="follows another engine already"):
+            answers = Engine(model, max_session_tokens=60).generate_all(["ab"], max_generated_tokens=5)
+    assert len(answers) == 1
+    assert len(trace.requests()) == 2
