@@ -38,10 +38,11 @@ class Checked(Protocol):
 
 @contextmanager
 def running(search: Checked) -> Iterator[None]:
-    """Around whatever may run the model: a run that was told to stop is a StateError that says so.
+    """Around whatever may run the model: what onnxruntime raises there is a StateError, and so is a run that was told
+    to stop.
 
     Raises:
-        StateError: the generator is told to stop, or was while the model ran.
+        StateError: the generator is told to stop, or was while the model ran; or onnxruntime cannot run the graph.
     """
     if search.extras.terminated:
         raise StateError(TERMINATED)
@@ -50,6 +51,8 @@ def running(search: Checked) -> Iterator[None]:
     except Exception as error:
         if search.extras.terminated and not isinstance(error, GenaiLabError):
             raise StateError(TERMINATED) from error
+        if type(error).__module__.startswith("onnxruntime"):  # its exceptions derive from Exception alone
+            raise StateError(f"onnxruntime cannot run the model: {error}") from error
         raise
 
 

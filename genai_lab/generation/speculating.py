@@ -56,6 +56,11 @@ def check_speculation(model: Model, options: SearchOptions, speculative: Specula
         raise ArgumentError(
             f"no_repeat_ngram_size is {options.no_repeat_ngram_size}: a draft model does not support it; set it to 0"
         )
+    if not model.rewindable or (model.draft is not None and not model.draft.rewindable):
+        raise StateError(
+            "speculation needs a rewindable KV cache; this model has an encoder, or layers that keep one state and not "
+            "one per token (convolution, recurrence). Set ngram_size=0 and leave model.draft out"
+        )
     if model.draft is None:
         _check_ngram(model)
 
@@ -63,7 +68,7 @@ def check_speculation(model: Model, options: SearchOptions, speculative: Specula
 def _check_ngram(model: Model) -> None:
     decoder = model.config.model.decoder
     window = decoder.sliding_window
-    if window is not None and window.get("slide_key_value_cache", True):
+    if window is not None and (window.get("slide_key_value_cache", True) or window.get("slide_inputs", True)):
         raise StateError(
             "n-gram decoding needs a rewindable KV cache; this model's slides (model.decoder.sliding_window). Set "
             "ngram_size=0"

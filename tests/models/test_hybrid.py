@@ -147,3 +147,10 @@ def test_pictures_are_refused_in_words(tmp_path: Path) -> None:
     made = generator(genai_lab.Model(hybrid(tmp_path / "model", embedded=True)))
     with pytest.raises(StateError, match="images and sounds"):
         made.set_model_input("pixel_values", np.zeros((1, 4), np.float32))
+
+
+def test_speculation_is_refused(model: genai_lab.Model) -> None:
+    params = genai_lab.GeneratorParams(model)
+    params.set_speculative_options(ngram_size=3)
+    with pytest.raises(StateError, match="rewindable KV cache"):
+        genai_lab.Generator(model, params)

@@ -115,3 +115,10 @@ def test_only_generators_can_run_stages(tmp_path: Path) -> None:
         genai_lab.Engine(model)
     assert model.describe()["kv_bytes_per_token"] == 2 * 2 * 2 * 8 * 4
     assert json.dumps(model.describe())
+
+
+def test_what_onnxruntime_refuses_is_a_state_error(tmp_path: Path) -> None:
+    made = generator(pipeline(tmp_path / "model", stages={"embeddings": {"run_on_token_gen": False}}), [5, 6, 7])
+    made.generate_next_token()
+    with pytest.raises(StateError, match=r"onnxruntime cannot run the model: .*(Add|Concat) node"):
+        made.generate_next_token()  # takes three embeddings where there is one token
