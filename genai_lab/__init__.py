@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from genai_lab.errors import GenaiLabError as GenaiLabError
     from genai_lab.generation import Generator as Generator
     from genai_lab.generation import GeneratorParams as GeneratorParams
+    from genai_lab.generation import MtpGenerator as MtpGenerator
     from genai_lab.generation import Tokenizer as Tokenizer
     from genai_lab.generation import TokenizerStream as TokenizerStream
     from genai_lab.generation import og_compat as og_compat
@@ -81,6 +82,7 @@ _HOMES = {
     "Images": "genai_lab.processors",
     "Model": "genai_lab.models",
     "MultiModalProcessor": "genai_lab.processors",
+    "MtpGenerator": "genai_lab.generation",
     "NamedTensors": "genai_lab.types",
     "Request": "genai_lab.engine",
     "RequestOptions": "genai_lab.engine",

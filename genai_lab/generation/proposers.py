@@ -27,6 +27,7 @@ class Proposer(Protocol):
     """Guesses what comes next."""
 
     by: By
+    anchors_narrow_rounds: bool  # whether a round of one token reads its last token at once, alone, as og does
 
     def propose(self, text: Sequence, count: int) -> Proposal: ...
     def read(self, text: Sequence) -> None: ...  # a prompt was appended; text is everything so far
@@ -39,6 +40,7 @@ class NgramProposer:
     """Proposes what followed the last tokens when they occurred before (og option ngram_size)."""
 
     by = By.NGRAM
+    anchors_narrow_rounds = True
 
     def __init__(self, options: SpeculativeOptions, stats: SpeculativeStats) -> None:
         self._options, self._stats = options, stats
@@ -110,6 +112,7 @@ class DraftProposer:
     """
 
     by = By.DRAFT
+    anchors_narrow_rounds = True
 
     def __init__(self, draft: Model, capacity: int, chooser: Chooser, stats: SpeculativeStats) -> None:
         self._state, self._stats = make_one(draft, capacity), stats

@@ -93,7 +93,7 @@ class Speculative:
 
     @property
     def next_tokens(self) -> NDArray[np.int32]:
-        """[1] the token of the last step; 0 before the first."""
+        """[1] the token of the last step; after an append or a rewind the last one there is; 0 when there is none."""
         return np.array([self._next], np.int32)
 
     @property
@@ -136,7 +136,7 @@ class Speculative:
             self._cached, self._row = min(self._cached, length), None
             self._log.fail(tracer, "the model run failed while reading appended tokens")
             raise
-        self.finish = self.stop_reason = None
+        self._next, self.finish, self.stop_reason = int(ids[-1]), None, None
 
     def generate(self, tracer: Tracer) -> None:
         """Hand out one token: one that is decided already, or the first of a new round."""
@@ -167,6 +167,7 @@ class Speculative:
         self._discard(Why.REWIND)
         self._log.rewound(length, tracer)
         self._tokens.rewind(length)
+        self._next = int(self._tokens.tokens[-1]) if length else 0
         self._cached, self._row, self.finish = min(self._cached, length), None, None
         self._proposer.rewind(length)
         self._width.reset()
@@ -282,7 +283,7 @@ class Speculative:
             took = (perf_counter_ns() - ended.started_ns) / 1e6
             self._width.observe(ended.accepted + 1, ended.accepted, evaluated, took)
         self._joins_next = True
-        if ended.proposed == 1 and self.finish is None:  # so narrow a round reads its last token at once, alone
+        if ended.proposed == 1 and self.finish is None and self._proposer.anchors_narrow_rounds:
             self._present_row(tracer)
 
     def _record_round(self, proposal: Proposal, width: int, moments: tuple[int, int, int], place: Place) -> None:
