@@ -126,7 +126,8 @@ class Generator:
         return self._live().finish is not None
 
     def get_next_tokens(self) -> NDArray[np.int32]:
-        """The tokens of the last `generate_next_token`, [batch_size * num_beams] int32; 0 before the first."""
+        """The tokens of the last `generate_next_token`, [batch_size * num_beams] int32; after `append_tokens` the last
+        ones appended; 0 before anything was."""
         return self._live().next_tokens
 
     def get_sequence(self, index: int) -> NDArray[np.int32]:
@@ -203,9 +204,10 @@ class Generator:
         self._live().extras.set_input(name, value)
 
     def set_hidden_states(self, hidden_states: NDArray[Any]) -> None:
-        """Give the graph's input "hidden_states" for every run from now on: another model's last layer, from which a
-        head that predicts several tokens goes on. A graph without it ignores them."""
-        self.set_model_input("hidden_states", hidden_states)
+        """Give the graph's input of hidden states (model.decoder.inputs.hidden_states) for every run from now on, one
+        [1, S, H] for the S tokens of the next run: another model's last layer, from which a head that predicts several
+        tokens goes on. A graph without it ignores them. `MtpGenerator` does all of this."""
+        self.set_model_input(self.model.config.model.decoder.inputs.hidden_states or "hidden_states", hidden_states)
 
     def set_inputs(self, inputs: NamedTensors) -> None:
         """Give several inputs at once, as a processor of images or sounds makes them; "input_ids" among them are
