@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def fixed_names(session: Graph, config: Config) -> dict[str, str]:
         (inputs.past_recurrent_names, outputs.present_recurrent_names),
         (inputs.past_ple_token_names, outputs.present_ple_token_names),
         (inputs.past_ple_conv_names, outputs.present_ple_conv_names),
+        (inputs.past_indexer_names, outputs.present_indexer_names),
     )
 
 
@@ -112,6 +114,14 @@ def fixed_shape(info: TensorInfo, rows: int, filename: str) -> tuple[int, ...]:
             "not grow may be open. Export the graph with the other sizes in it"
         )
     return (rows, *sizes)
+
+
+def starting_values(names: Iterable[str], config: Config) -> dict[str, int]:
+    """{past input: what fills it at the beginning} where that is not 0: tokens before the first one."""
+    decoder = config.model.decoder
+    pattern = decoder.inputs.past_ple_token_names
+    tokens = {pattern % layer for layer in range(decoder.num_hidden_layers)} if pattern else set()
+    return {name: decoder.ple_token_pad_id for name in names if name in tokens}
 
 
 def token_inputs(config: Config) -> dict[str, str]:

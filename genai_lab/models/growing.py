@@ -21,7 +21,15 @@ from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
 from genai_lab.models.bfloat16 import BITS, from_bits
 from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
-from genai_lab.models.graph import fixed_names, fixed_shape, past_names, past_shape, row_axis, token_axis
+from genai_lab.models.graph import (
+    fixed_names,
+    fixed_shape,
+    past_names,
+    past_shape,
+    row_axis,
+    starting_values,
+    token_axis,
+)
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
 from genai_lab.models.session import Arrays, Graph, TensorInfo
@@ -185,7 +193,8 @@ class GrowingState(AnyPlace):
         inputs, config = self.graph.inputs, self.model.config
         shapes = {name: past_shape(config, inputs[name], self.rows, 0) for name in self.past_names}
         shapes |= {name: fixed_shape(inputs[name], self.rows, self.graph.filename) for name in self.fixed_names}
-        self._past = {name: np.zeros(shape, inputs[name].dtype) for name, shape in shapes.items()}
+        begins = starting_values(self.fixed_names, config)
+        self._past = {name: np.full(shape, begins.get(name, 0), inputs[name].dtype) for name, shape in shapes.items()}
         self._ids = np.zeros((self.rows, 0), np.int32)
         self._mask = np.zeros((self.rows, 0), bool)
         self._feeds: Arrays = {}

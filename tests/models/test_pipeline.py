@@ -122,3 +122,23 @@ def test_what_onnxruntime_refuses_is_a_state_error(tmp_path: Path) -> None:
     made.generate_next_token()
     with pytest.raises(StateError, match=r"onnxruntime cannot run the model: .*(Add|Concat) node"):
         made.generate_next_token()  # takes three embeddings where there is one token
+
+
+def test_a_fused_graph_as_the_only_stage_is_that_graph(tmp_path: Path, tiny_folder: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in tiny_folder.iterdir():
+        if file.name != "genai_config.json":
+            (folder / file.name).symlink_to(file)
+    config = json.loads((tiny_folder / "genai_config.json").read_text())
+    graph = genai_lab.Model(tiny_folder).session
+    decoder = config["model"]["decoder"]
+    whole = {"filename": decoder["filename"], "inputs": list(graph.inputs), "outputs": list(graph.outputs)}
+    decoder["pipeline"] = [{"whole": whole}]
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    staged, plain = generator(folder, [1, 5, 9, 11]), generator(tiny_folder, [1, 5, 9, 11])
+    for _ in range(3):
+        np.testing.assert_allclose(staged.get_logits(), plain.get_logits(), atol=1e-4)
+        staged.generate_next_token()
+        plain.generate_next_token()
+    assert staged.get_sequence(0).tolist() == plain.get_sequence(0).tolist()
