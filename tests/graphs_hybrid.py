@@ -30,6 +30,7 @@ def hybrid(
     layers: int = 2,
     extra: dict[str, tuple[int, list[Any]]] | None = None,
     seed: int = 0,
+    **search: Any,
 ) -> Path:
     """Write a model folder at `path` and return it.
 
@@ -40,6 +41,7 @@ def hybrid(
         positions: number of axes of position_ids, None for a graph without them.
         layers: what the config counts; some folders count the layers with attention only.
         extra: more inputs of the decoder, added to the logits.
+        search: more of genai_config.json's search section.
     """
     path.mkdir(parents=True)
     g = Graph(seed)
@@ -66,7 +68,7 @@ def hybrid(
         logits = g.op("Mul", logits, g.op("Sin", total))
     g.op("Identity", logits, name="logits")
     save(path, "model", g, inputs, [("logits", FLOAT, ["B", "S", VOCABULARY]), *outputs])
-    return _write(path, g, table, tokens, model_type, recurrent, embedded, positions, layers)
+    return _write(path, g, table, tokens, model_type, recurrent, embedded, positions, layers, search)
 
 
 def _convolution(g: Graph, x: str, past: str, inputs: Signature, outputs: Signature) -> str:
@@ -120,6 +122,7 @@ def _write(
     embedded: bool,
     positions: int | None,
     layers: int,
+    search: dict[str, Any],
 ) -> Path:
     given = {"attention_mask": "attention_mask"} | ({} if positions is None else {"position_ids": "position_ids"})
     decoder: dict[str, Any] = {
@@ -141,7 +144,7 @@ def _write(
     model: dict[str, Any] = {"type": model_type or ("qwen3_5_text" if recurrent else "lfm2"), "decoder": decoder}
     if embedded:
         model |= _embedding(path, g, table, tokens)
-    return write_config(path, model)
+    return write_config(path, model, **search)
 
 
 def _embedding(path: Path, g: Graph, table: str, tokens: Signature) -> dict[str, Any]:

@@ -135,8 +135,8 @@ class DecoderState(AnyPlace):
     @property
     def terminated(self) -> bool:
         """Whether the reading of a prompt in progress is told to stop. (A run of few tokens is over in milliseconds, so
-        it is not stopped midway, and a decode by the runtime option terminate_session only: looking at run options costs
-        them a percent or more.)"""
+        it is not stopped midway, and a decode by the runtime option terminate_session only: looking at run options
+        costs them a percent or more.)"""
         return bool(self.extras.options.terminate)
 
     @terminated.setter

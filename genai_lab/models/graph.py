@@ -202,7 +202,8 @@ def one_shape(session: Graph, config: Config) -> bool:
     decoder = config.model.decoder
     heads = decoder.num_key_value_heads or decoder.num_attention_heads
     past = past_names(session, config)
-    return len(past) == 2 * decoder.num_hidden_layers and all(
+    layers = layers_of(decoder.inputs.past_key_names, session)
+    return layers == list(range(decoder.num_hidden_layers)) and all(
         past_shape(config, session.inputs[name], 1, 1) == (1, heads, 1, decoder.head_size) for name in past
     )
 

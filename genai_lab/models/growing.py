@@ -301,7 +301,7 @@ def present_of(past: str, present: str, outputs: Arrays) -> NDArray[Any]:
 
 def cut(past: NDArray[Any], length: int) -> NDArray[Any]:
     """The first `length` tokens of a past."""
-    return np.ascontiguousarray(past.take(range(length), axis=token_axis(past.shape)))
+    return np.ascontiguousarray(past[(slice(None),) * token_axis(past.shape) + (slice(length),)])
 
 
 def widened(past: NDArray[Any], length: int) -> NDArray[Any]:

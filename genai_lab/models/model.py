@@ -116,7 +116,7 @@ class Model:
         graph = self.graph
         if self.encoder is not None or not isinstance(graph, Session) or graph.has_bfloat16:
             return False
-        if not one_shape(graph, self.config):
+        if fixed_names(graph, self.config) or not one_shape(graph, self.config):
             return False
         return self.config.search_options().past_present_share_buffer or appends_in_place(self.graph, self.config)
 

@@ -76,6 +76,8 @@ class Session:
         self.filename = filename
         self.inputs = _signature(inference.get_inputs(), filename)
         self.outputs = _signature(inference.get_outputs(), filename)
+        # whether an input or output is of that type, which numpy does not have
+        self.has_bfloat16 = any(info.is_bfloat16 for side in (self.inputs, self.outputs) for info in side.values())
         self.threads = int(inference.get_session_options().intra_op_num_threads) or os.cpu_count() or 1
         self.name: str = inference.get_modelmeta().custom_metadata_map.get("name", "")[:200]
 
@@ -100,11 +102,6 @@ class Session:
         if self.has_bfloat16:
             return self._run_bits(used, options)
         return dict(zip(self.outputs, self.inference.run(None, used, options), strict=True))
-
-    @property
-    def has_bfloat16(self) -> bool:
-        """Whether an input or output is of that type, which numpy does not have."""
-        return any(info.is_bfloat16 for side in (self.inputs, self.outputs) for info in side.values())
 
     def _run_bits(self, feeds: Arrays, options: ort.RunOptions | None) -> Arrays:
         values = {name: bfloat16.value_of(value, self.inputs[name].is_bfloat16) for name, value in feeds.items()}

@@ -16,6 +16,7 @@ KINDS = {
     "convolution": {"recurrent": False},
     "embedded": {"embedded": True, "positions": 3, "model_type": "qwen3_5"},
     "only attention counted": {"layers": 1},
+    "a shared buffer asked for": {"layers": 1, "past_present_share_buffer": True},
 }
 
 
