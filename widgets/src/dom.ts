@@ -4,6 +4,10 @@
  * Text only ever enters the page as text. Knows nothing about traces.
  */
 
+const FRAME_MS = 16;
+const PAUSE_MS = 33;
+const NO_FRAME_MS = 200;
+
 type Child = Node | string | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | null | undefined | ((e: never) => void)>;
 
@@ -44,23 +48,32 @@ export function flag(element: Element, name: string, value: boolean | string): v
   if (element.getAttribute(name) !== text) element.setAttribute(name, text);
 }
 
-/** At most one call of `draw` a frame and 30 a second; a hidden tab still gets its turn. */
+/**
+ * Calls `draw` soon, at most 30 times a second, and on a slow page so seldom that half of its time is left for hearing
+ * and answering. A page that is out of sight gets no frames, so it does not wait for one for ever.
+ */
 export function paced(draw: () => void, signal: AbortSignal): () => void {
   let waiting = false;
-  let last = 0;
+  let earliest = 0;
+  let [soon, late, frame] = [0, 0, 0];
   const go = () => {
-    if (!waiting || signal.aborted) return;
+    clearTimeout(soon);
+    clearTimeout(late);
+    cancelAnimationFrame(frame);
     waiting = false;
+    if (signal.aborted) return;
+    const began = performance.now();
     draw();
-    last = performance.now();
+    const end = performance.now();
+    earliest = end + Math.max(PAUSE_MS, end - began);
   };
   return () => {
     if (waiting) return;
     waiting = true;
-    const rest = Math.max(0, 33 - (performance.now() - last));
-    if (rest > 16) setTimeout(go, rest);
-    else requestAnimationFrame(go);
-    setTimeout(go, 200);
+    const rest = Math.max(0, earliest - performance.now());
+    if (rest > FRAME_MS) soon = window.setTimeout(go, rest);
+    else frame = requestAnimationFrame(go);
+    late = window.setTimeout(go, rest + NO_FRAME_MS);
   };
 }
 

@@ -307,13 +307,16 @@ export class Store extends TraceData {
     const m = message as { type?: string; after?: number; busy?: boolean; can?: Partial<Store["can"]>; why?: string };
     if (m?.type === "chunk") this.take(bytesOf(buffers?.[0]), m.after);
     else if (m?.type !== "state") return;
+    const facts = () => [this.kernel, this.can.branch, this.can.stop, this.why, this.pending];
+    const before = facts();
     this.kernel = "present";
     if (m.type === "state") {
       this.can = { branch: m.can?.branch === true, stop: m.can?.stop === true };
       this.why = typeof m.why === "string" ? m.why : "";
       if (m.busy === false && !this.can.branch) this.pending = null;
     }
-    this.emit("kernel");
+    // what is drawn at once is drawn whole, and chunks come many times a second
+    if (facts().some((fact, i) => fact !== before[i])) this.emit("kernel");
   }
 
   /** Chunks are unpacked one after the other, in the order they came. One of news only makes sense `after` another. */
