@@ -73,7 +73,7 @@ class Batch:
 
     @property
     def next_tokens(self) -> NDArray[np.int32]:
-        """[rows] the last step's token of each row."""
+        """[rows] the last step's token of each row; after the prompts their last, padding included; 0 before them."""
         return self._next.copy()
 
     @property
@@ -109,6 +109,7 @@ class Batch:
                 tracer.stage(place.run, place.index, "run_prefill", reading.start_ns, reading.end_ns, size)
         for row, shown in zip(self._rows, given.tolist(), strict=True):
             row.shown = shown
+        self._next = given[:, -1].copy()
         self._logits = self._state.last_logits()
 
     def generate(self, tracer: Tracer) -> None:
@@ -216,6 +217,7 @@ class Batch:
     def _clear(self) -> None:
         self._state.clear()
         self._logits = None
+        self._next[:] = 0
         for row in self._rows:
             row.sequence.rewind(0)
             row.shown, row.finish = [], None

@@ -51,7 +51,8 @@ class Beams:
 
     @property
     def next_tokens(self) -> NDArray[np.int32]:
-        """[prompts * num_beams] the last step's token of each beam, best beam first."""
+        """[prompts * num_beams] the last step's token of each beam, best beam first; before the first step the prompts'
+        last."""
         return self._next.copy()
 
     @property
@@ -83,6 +84,7 @@ class Beams:
         self._rows, self._length = rows, given.shape[1]
         self._prompt_lengths = [own.size for own in prompts]
         self._shown = [list(row) for row in given.tolist()]
+        self._next = np.repeat(given[:, -1], self._count)
         self._logits = self._state.last_logits()
 
     def generate(self, tracer: Tracer) -> None:

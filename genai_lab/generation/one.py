@@ -65,7 +65,7 @@ class One:
 
     @property
     def next_tokens(self) -> NDArray[np.int32]:
-        """[1] the token of the last step; 0 before the first."""
+        """[1] the token of the last step; after an append or a rewind the last one there is; 0 when there is none."""
         return np.array([self._next], np.int32)
 
     def append(self, tokens: ArrayLike | Tensor, tracer: Tracer) -> None:
@@ -88,7 +88,7 @@ class One:
             self._log.fail(tracer, "the model run failed while reading appended tokens")
             raise
         self._in_company += bytes([in_company]) * ids.size
-        self._in_prompt, self._rewound = True, False
+        self._next, self._in_prompt, self._rewound = int(ids[-1]), True, False
         self.finish = self.stop_reason = None
 
     def generate(self, tracer: Tracer) -> None:
@@ -124,6 +124,7 @@ class One:
         self._log.rewound(length, tracer)
         self._in_prompt = self._is_in_prompt(length)
         self._tokens.rewind(length)
+        self._next = int(self._tokens.tokens[-1]) if length else 0
         self._cached = min(self._cached, held)
         del self._in_company[length:]
         self._logits, self._rewound = None, True

@@ -83,7 +83,8 @@ def _filter_whole(weights: NDArray[np.float32], options: SelectionSettings) -> C
 
 def softmax(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
     """Probabilities [n] float32 of `logits` [n] at a temperature above 0."""
-    scaled = (logits - logits.max()) / np.float32(temperature)
+    with np.errstate(over="ignore"):  # a forbidden logit, the lowest float, becomes -inf at a temperature below 1
+        scaled = (logits - logits.max()) / np.float32(temperature)
     weights = np.exp(scaled, dtype=np.float32)
     shares: NDArray[np.float32] = weights / weights.sum()
     return shares
