@@ -257,3 +257,60 @@ def _transformer(path: Path, name: str, output: str, mask: int | None, seed: int
         x = g.op("Add", x, attend(g, queries, *grown, "attention_mask" if mask else None))
     g.op("Tanh", x, name=output)
     save(path, name, g, inputs, outputs)
+
+
+FRAMES, MELS = 3000, 2  # the number of frames is what onnxruntime-genai wants
+
+
+def hearing(path: Path, *, seed: int = 0) -> Path:
+    """An encoder of sounds and a decoder whose text begins with the prompt, as Whisper has them."""
+    path.mkdir(parents=True)
+    g = Graph(seed)
+    frames = g.op("Transpose", "audio_features", perm=[0, 2, 1])
+    halves = g.op("Reshape", frames, g.constant([0, FRAMES // 2, 2 * MELS]))
+    x = g.op("MatMul", halves, g.weight(2 * MELS, HIDDEN, gain=4.0), name="encoder_hidden_states")
+    names = [f"{part}_cross_{layer}" for layer in range(LAYERS) for part in ("key", "value")]
+    for name in names:
+        g.op("Identity", split_heads(g, x), name=f"present_{name}")
+    crossed: Signature = [(f"present_{name}", FLOAT, ["B", HEADS, "F", HEAD_SIZE]) for name in names]
+    hidden: Signature = [("encoder_hidden_states", FLOAT, ["B", "F", HIDDEN])]
+    save(path, "encoder", g, [("audio_features", FLOAT, ["B", MELS, FRAMES])], [*hidden, *crossed])
+
+    g = Graph(seed + 1)
+    x = g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=4.0), "input_ids")
+    inputs: Signature = [("input_ids", INT32, ["B", "N"])]
+    outputs: Signature = [("logits", FLOAT, ["B", "N", VOCABULARY])]
+    new = g.op("Gather", g.op("Shape", "input_ids"), g.constant(1))
+    past = g.op("Gather", g.op("Shape", "past_key_self_0"), g.constant(2))
+    total = g.op("Add", past, new)
+    columns = g.op("Unsqueeze", g.op("Range", g.constant(0), total, g.constant(1)), g.constant([0]))
+    rows = g.op("Unsqueeze", g.op("Range", past, total, g.constant(1)), g.constant([1]))
+    seen = g.op("Cast", g.op("LessOrEqual", columns, rows), to=FLOAT)  # [S, T]
+    bias = g.op("Mul", g.op("Sub", seen, g.constant(1.0, np.float32)), g.constant(1e4, np.float32))
+    for layer in range(LAYERS):
+        queries, grown = split_heads(g, x), []
+        for part in ("key", "value"):
+            before, after = f"past_{part}_self_{layer}", f"present_{part}_self_{layer}"
+            grown.append(g.op("Concat", before, split_heads(g, x), name=after, axis=2))
+            inputs.append((before, FLOAT, ["B", HEADS, "P", HEAD_SIZE]))
+            outputs.append((after, FLOAT, ["B", HEADS, "T", HEAD_SIZE]))
+        scores = g.op("Add", g.op("MatMul", queries, g.op("Transpose", grown[0], perm=[0, 1, 3, 2])), bias)
+        mixed = g.op("MatMul", g.op("Softmax", scores, axis=-1), grown[1])
+        flat = g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]), g.constant([0, 0, HEADS * HEAD_SIZE]))
+        x = g.op("Add", x, g.op("MatMul", flat, g.weight(HEADS * HEAD_SIZE, HIDDEN)))
+        cross = [f"past_{part}_cross_{layer}" for part in ("key", "value")]
+        inputs += [(name, FLOAT, ["B", HEADS, "F", HEAD_SIZE]) for name in cross]
+        x = g.op("Add", x, attend(g, split_heads(g, x), *cross))
+    g.op("MatMul", x, g.weight(HIDDEN, VOCABULARY, gain=4.0), name="logits")
+    save(path, "decoder", g, inputs, outputs)
+
+    def patterns(when: str, kind: str) -> dict[str, str]:
+        prefix = "cross_" if kind == "cross" else ""
+        return {f"{prefix}{when}_{part}_names": f"{when}_{part}_{kind}_%d" for part in ("key", "value")}
+
+    encoder = {"filename": "encoder.onnx", **SIZES, "inputs": {"audio_features": "audio_features"}}
+    encoder["outputs"] = {"encoder_hidden_states": "encoder_hidden_states"} | patterns("present", "cross")
+    decoder = {"filename": "decoder.onnx", **SIZES}
+    decoder["inputs"] = {"input_ids": "input_ids"} | patterns("past", "self") | patterns("past", "cross")
+    decoder["outputs"] = {"logits": "logits"} | patterns("present", "self")
+    return write_config(path, {"type": "whisper", "encoder": encoder, "decoder": decoder})

@@ -1,4 +1,5 @@
 """Models with an encoder: the prompt is the encoder's, the answer is the decoder's, which begins with a start token.
+Where the encoder reads no text (Whisper's hears) a caller gives its inputs, and the prompt is the decoder's.
 
 The encoder runs once. What it gives goes to the decoder in every step: hidden states, keys and values of its layers
 (the cross cache), or outputs that the decoder takes under the same name. The decoder keeps a cache of its own that
@@ -45,6 +46,8 @@ class EncoderDecoderState(AnyPlace):
         self.past_names = past_names(self.graph, model.config)
         self._states, self._mask_name = names.rnn_states_prev, names.encoder_attention_mask
         self.is_recurrent = self._states in self.graph.inputs
+        self._ids = ((model.config.model.encoder or {}).get("inputs", {})).get("input_ids", "input_ids")
+        self._encodes_text = self._ids in self.encoder.inputs
         self.handed = handed_on(self.encoder, self.graph, model.config)
         managed = (*self.handed, self._mask_name, self._states)
         self.extras = RunExtras(self.graph, model.config, managed)
@@ -74,7 +77,7 @@ class EncoderDecoderState(AnyPlace):
 
     def admit(self, tokens: NDArray[np.int32], length: int) -> NDArray[np.int32]:
         """Until the encoder has run, tokens are its prompt; later ones are the decoder's."""
-        if not self._encoded:
+        if self._encodes_text and not self._encoded:
             self._prompts = [np.concatenate([self._prompts[0][:length], tokens])]
         return tokens
 
@@ -84,7 +87,10 @@ class EncoderDecoderState(AnyPlace):
         if end > self.capacity:
             raise StateError(f"{tokens.size} tokens after {cached} do not fit into {self.capacity}")
         answer = tokens[max(prompt - cached, 0) :].tolist()
-        if self._encoded and cached >= prompt:
+        if not self._encodes_text:
+            self._back_to(cached)
+            self._pending = answer
+        elif self._encoded and cached >= prompt:
             self._back_to(cached - prompt + 1)
             self._pending = answer
         else:
@@ -115,7 +121,9 @@ class EncoderDecoderState(AnyPlace):
         self.rewind(length)
 
     def rewind(self, length: int) -> int:
-        """The text was cut to `length` tokens; inside the prompt the encoder begins again."""
+        """The text was cut to `length` tokens; inside the prompt of an encoder it begins again."""
+        if length == 0:
+            self._encoded = False
         prompt = self._prompts[0].size if self.rows == 1 else 0
         if length < prompt:
             self._prompts, self._encoded = [self._prompts[0][:length]], False
@@ -126,12 +134,18 @@ class EncoderDecoderState(AnyPlace):
     # ---- several ------------------------------------------------------------------------------------------------
 
     def read_rows(self, prompts: Sequence[NDArray[np.int32]], _chunk_size: int | None) -> list[Reading]:
-        """Encode every row's prompt in one run, and run the decoder over the start token."""
+        """Encode every row's prompt in one run, and run the decoder over the start token; or over the prompts."""
         start = perf_counter_ns()
         self.clear()
-        self._prompts = list(prompts)
+        if self._encodes_text:
+            self._prompts = list(prompts)
+            firsts = [np.full(self.rows, self._start_token, np.int32)]
+        else:
+            _check_even(prompts)
+            firsts = list(np.stack(prompts).T)
         self._encode()
-        self._decode(np.full(self.rows, self._start_token, np.int32))
+        for tokens in firsts:
+            self._decode(tokens)
         return [Reading(tuple(range(self.rows)), start, perf_counter_ns())]
 
     def last_logits(self) -> NDArray[np.float32]:
@@ -151,7 +165,7 @@ class EncoderDecoderState(AnyPlace):
     def lengths(self) -> NDArray[np.int64]:
         """[rows] real tokens in each row."""
         prompts = np.array([prompt.size for prompt in self._prompts], np.int64)
-        lengths: NDArray[np.int64] = prompts + max(self._steps - 1, 0)
+        lengths: NDArray[np.int64] = prompts + max(self._steps - int(self._encodes_text), 0)
         return lengths
 
     # ---- both ---------------------------------------------------------------------------------------------------
@@ -222,13 +236,13 @@ class EncoderDecoderState(AnyPlace):
         self._cross_mask = np.array([[True] * text.size + [False] * (width - text.size) for text in texts])
         names = (model.encoder or {}).get("inputs", {})
         tokens = {
-            names.get("input_ids", "input_ids"): ids,
+            self._ids: ids,
             names.get("attention_mask", "attention_mask"): self._cross_mask,
             names.get("position_ids", "position_ids"): np.arange(width)[None].repeat(self.rows, axis=0),
         }
         inputs = self.encoder.inputs
         feeds = {name: shaped(value, inputs[name]) for name, value in tokens.items() if name in inputs}
-        feeds |= {name: value for name, value in self.extras.inputs.items() if name in inputs}
+        feeds |= {name: self._for_rows(value) for name, value in self.extras.inputs.items() if name in inputs}
         missing = sorted(set(inputs) - set(feeds))
         if missing:
             raise StateError(
@@ -241,6 +255,12 @@ class EncoderDecoderState(AnyPlace):
         if self._mask_name in wants:
             self._from_encoder[self._mask_name] = shaped(self._cross_mask, wants[self._mask_name])
         self._encoded = True
+
+    def _for_rows(self, value: NDArray[Any]) -> NDArray[Any]:
+        """What a caller gave for every prompt, for every beam of it."""
+        count = value.shape[0] if value.ndim else 0
+        beams = self.rows // count if count and not self.rows % count else 1
+        return value.repeat(beams, axis=0) if beams > 1 else value
 
     def _decode(self, tokens: NDArray[np.int32]) -> None:
         """One step of the decoder over `tokens` [rows]."""
@@ -259,3 +279,13 @@ class EncoderDecoderState(AnyPlace):
         name = self.model.config.model.decoder.outputs.logits
         logits = in_numbers(outputs[name], self.graph.outputs[name])
         self._logits = logits.reshape(self.rows, -1, self.model.vocab_size)[:, -1].astype(np.float32, copy=False)
+
+
+def _check_even(prompts: Sequence[NDArray[np.int32]]) -> None:
+    """Raises ArgumentError when prompts of a decoder without a mask differ in length."""
+    sizes = {prompt.size for prompt in prompts}
+    if len(sizes) > 1:
+        raise ArgumentError(
+            f"append_tokens: the prompts have {sorted(sizes)} tokens; this model's decoder has no mask, so prompts of "
+            "one length are allowed. Make one generator per prompt"
+        )

@@ -11,9 +11,9 @@ import onnxruntime as ort
 import pytest
 
 import genai_lab
-from genai_lab.errors import ModelFolderError
+from genai_lab.errors import ArgumentError, ModelFolderError, StateError
 from tests.graphs import HEAD_SIZE, HEADS, HIDDEN, LAYERS
-from tests.graphs_stages import encoder_decoder, marian
+from tests.graphs_stages import FRAMES, MELS, encoder_decoder, hearing, marian
 
 BUILD: dict[str, Callable[[Path], Path]] = {
     "marian": marian,
@@ -159,3 +159,30 @@ def test_the_state_of_a_recurrent_decoder_can_be_looked_at(tmp_path: Path) -> No
     assert made.get_output("rnn_states").shape == (3, 1, HIDDEN)
     assert made.get_input("past_key_values_length").tolist() == [0]
     assert made.kv_cache_bytes == 0
+
+
+def heard(model: genai_lab.Model, prompts: object, **options: int) -> genai_lab.Generator:
+    """A generator that was given the features of a sound for every prompt."""
+    params = genai_lab.GeneratorParams(model)
+    params.set_search_options(max_length=14, **options)
+    made = genai_lab.Generator(model, params)
+    shape = (options.get("batch_size", 1), MELS, FRAMES)
+    made.set_model_input("audio_features", np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+    made.append_tokens(np.array(prompts, np.int32))
+    return made
+
+
+def test_where_the_encoder_hears_the_prompt_is_the_decoders(tmp_path: Path) -> None:
+    model = genai_lab.Model(hearing(tmp_path / "model"))
+    whole = finished(heard(model, [5, 6, 7]))
+    parts = heard(model, [5, 6])
+    parts.append_tokens([7])
+    assert finished(parts) == whole
+    parts.rewind_to(2)
+    parts.append_tokens([7])
+    assert finished(parts) == whole
+    assert finished(parts.fork(5)) == whole
+    with pytest.raises(StateError, match=r"Missing Input: audio_features\. 'encoder.onnx'"):
+        generator(model, [5])
+    with pytest.raises(ArgumentError, match="prompts of one length"):
+        heard(model, [[5, 6], [7, 0]], batch_size=2)

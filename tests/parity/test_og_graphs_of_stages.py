@@ -12,7 +12,7 @@ from onnx import TensorProto
 import genai_lab
 from tests.graphs_cache import cached
 from tests.graphs_hybrid import hybrid
-from tests.graphs_stages import INT32, INT64, marian, pipeline
+from tests.graphs_stages import FRAMES, INT32, INT64, MELS, hearing, marian, pipeline
 from tests.graphs_windowed import windowed
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
@@ -135,3 +135,24 @@ def test_one_window_before_a_cache_that_grows(tmp_path: Path, alignment: str, pr
 @pytest.mark.parametrize("how", ["one", "batch", "beams"])
 def test_caches_of_other_types_and_sizes(tmp_path: Path, kind: str, how: str) -> None:
     same(cached(tmp_path / "model", getattr(TensorProto, kind), [(2, 4), (1, 8)]), how, ("attention_mask",))
+
+
+@pytest.mark.parametrize("how", ["one", "batch", "beams", "beams of a batch"])
+def test_an_encoder_that_hears(tmp_path: Path, how: str) -> None:
+    prompts, options = PROMPTS[how]
+    folder, rows = hearing(tmp_path / "model"), options.get("batch_size", 1)
+    features = np.random.default_rng(1).standard_normal((rows, MELS, FRAMES)).astype(np.float32)
+    found = []
+    for library in (og, genai_lab):
+        model = library.Model(str(folder))
+        params = library.GeneratorParams(model)
+        params.set_search_options(max_length=14, **options)
+        generator = library.Generator(model, params)
+        inputs = library.NamedTensors()
+        inputs["audio_features"] = library.Tensor(features)
+        inputs["input_ids"] = library.Tensor(np.array(prompts, np.int32).reshape(rows, -1))
+        generator.set_inputs(inputs)
+        while not generator.is_done():
+            generator.generate_next_token()
+        found.append([generator.get_sequence(row).tolist() for row in range(rows)])
+    assert found[1] == found[0]
