@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import against_og, engine_against_og, import_time, recording_cost
+from benchmarks import against_og, engine_against_og, import_time, recording_cost, search_against_og
 from genai_lab.workbench.default_model import model_folder
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -54,6 +54,7 @@ def main() -> None:
         whole = engine_against_og.folder_with_all_logits(Path(scratch) / "all-logits")
         served = against_og.folder_with_threads(whole, arguments.threads, Path(scratch) / "served")
         engines = engine_against_og.measure(served, max(1, arguments.processes // 2))
+        searches = search_against_og.measure(served, max(1, arguments.processes // 2))
     step_ms = sorted(samples["genai_lab"]["decode_128_ms"])[arguments.processes // 2]
     imports = import_time.measure(arguments.rounds)
     text = f"""# Results
@@ -76,6 +77,9 @@ The same with one thread, in processor time, which other work on the machine dis
 prompts of 20 to 400, answers of 20 to 60. Defaults of both engines.
 
 {engine_against_og.table(engines)}
+
+## Batches, beams, grammars
+{search_against_og.table(searches)}
 
 ## Recording
 | quantity | value |
