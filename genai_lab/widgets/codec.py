@@ -195,7 +195,7 @@ def token_columns(tokens: Columns) -> Columns:
         "top_delta": np.rint(np.clip(delta, 0, 65535)).astype("<u2"),
         **{name: tokens[name] for name in tail},
         "tail_count": rounded_counts(tokens["tail_count"]),
-        **{name: tokens[name] for name in ("exact", "allowed", "allowed_mass", "forced")},
+        **{name: tokens[name] for name in ("exact", "allowed", "allowed_mass", "forced", "origin")},
     }
 
 

@@ -7,7 +7,7 @@ import { refuse, refused } from "./card";
 import { h, refill, say } from "./dom";
 import { candidates, count, oneLine, ordinal, percent, time } from "./format";
 import type { Store } from "./store";
-import { byHand, candidateName, firstTokenMs, placeInAnswer, runName, tookMs } from "./tokens";
+import { byHand, candidateName, firstTokenMs, ORIGINS, originOf, placeInAnswer, runName, tookMs } from "./tokens";
 import type { Selection } from "./types";
 
 const SHOWN = 8;
@@ -159,6 +159,7 @@ export function makePin(store: Store, back: () => void): Pin {
     const run = store.run(at.run);
     const bits = get("entropy");
     const drawn = get("final_prob");
+    const origin = originOf(store, row);
     const all = store.vocabulary ? `all ${count(store.vocabulary)} tokens` : "all tokens";
     const first = at.token === 0 && run?.info.parent === null;
     refill(
@@ -176,6 +177,7 @@ export function makePin(store: Store, back: () => void): Pin {
           : run?.info.settings.mode === "greedy"
             ? fact("best", "the most likely token was taken, nothing was left to chance")
             : fact(percent(drawn), "probability it was drawn with, after all settings"),
+      origin > 0 && fact(["", "accepted", "corrected", "bonus"][origin], ORIGINS[origin]),
       fact(
         byHand(store, row) ? "none" : time(tookMs(store, row)),
         byHand(store, row)

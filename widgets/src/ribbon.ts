@@ -11,7 +11,17 @@ import { makePin } from "./pin";
 import { RunBox } from "./run_box";
 import type { Run, Store } from "./store";
 import { HEADS, TINTS, Tint } from "./tint";
-import { isAgain, LATENCY_WORDS, nameAt, originWords, placeInAnswer, settingsWords, tookMs } from "./tokens";
+import {
+  isAgain,
+  LATENCY_WORDS,
+  nameAt,
+  ORIGINS,
+  originOf,
+  originWords,
+  placeInAnswer,
+  settingsWords,
+  tookMs,
+} from "./tokens";
 import type { Selection } from "./types";
 import type { MakeView } from "./view";
 
@@ -52,9 +62,11 @@ function tokenSheet(store: Store, run: Run | undefined) {
 }
 
 /** What the signs between the words mean. */
-function glyphWords(spaces: boolean, parts: boolean): string {
+function glyphWords(spaces: boolean, parts: boolean, speculated: boolean): string {
   const signs = spaces ? ["· is a space, ↵ a line end"] : [];
   if (parts) signs.push("1/3 is the first of three tokens that make up one character");
+  if (speculated)
+    signs.push("above a token: • proposed and accepted, × instead of a rejected proposal, + behind accepted ones");
   signs.push("the line under a token is the longer, the bluer the token is");
   return `${signs.join("; ")}.`;
 }
@@ -189,10 +201,11 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     flag(span, "aria-selected", true);
     const row = store.rowAt(at)!;
     const name = oneLine(nameAt(store, at), 32);
+    const origin = ORIGINS[originOf(store, row)];
     flag(
       span,
       "aria-label",
-      `token ${placeInAnswer(store, at) + 1}, ${name}, ${percent(store.tokens.get("prob", row))}`,
+      `token ${placeInAnswer(store, at) + 1}, ${name}, ${percent(store.tokens.get("prob", row))}${origin && `, ${origin}`}`,
     );
   };
 
@@ -289,7 +302,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     card.element.classList.toggle("gl-blank", !empty.hidden);
     tools.hidden = !store.runs.length;
     glyphs.hidden = tools.hidden;
-    say(glyphs, glyphWords(spaces, !!text.querySelector(".gl-part")));
+    say(glyphs, glyphWords(spaces, !!text.querySelector(".gl-part"), !!text.querySelector("[data-o]")));
     if (!empty.hidden) {
       const words = store.ready
         ? "Nothing has been recorded yet. Generate something inside “with genai_lab.record() as trace:” and show the trace again."

@@ -7,7 +7,7 @@ import { endsBlock } from "./blocks";
 import { flag, h, say } from "./dom";
 import { count, oneLine } from "./format";
 import type { Run, Store } from "./store";
-import { branchTitle, fillToken, runName, textBefore, tokenSpan } from "./tokens";
+import { branchTitle, fillToken, originOf, runName, textBefore, tokenSpan } from "./tokens";
 
 /** How a run stands or ended, in words; empty when its text says so itself. */
 export function endWords(store: Store, run: Run): string {
@@ -75,6 +75,8 @@ export class RunBox {
     span.tabIndex = -1;
     span.dataset.i = String(i);
     if (i === 0 && run.info.forced !== null) span.classList.add("gl-forced");
+    const origin = originOf(store, run.rows[i]);
+    if (origin) span.dataset.o = String(origin);
     if (raw.startsWith(" ") || store.special(id)) block.append(h("wbr"));
     block.append(span);
     this.spans.push(span);

@@ -231,6 +231,17 @@ export const tookMs = (store: Store, row: number): number =>
 export const tookWords = (store: Store, row: number): string =>
   byHand(store, row) ? "was put here by hand" : `took ${time(tookMs(store, row))}`;
 
+/** How speculation made a token, in words: 0 did not, then the column `origin`. */
+export const ORIGINS = [
+  "",
+  "somebody proposed this token ahead of the model, and the model accepted it",
+  "the model's own token, in the place of a proposed one that it rejected",
+  "the model's own token, behind proposed ones that it all accepted: a bonus",
+];
+
+/** That of a token. */
+export const originOf = (store: Store, row: number): number => store.tokens.get("origin", row) || 0;
+
 /** Rows of the tokens after the first one that the model wrote: that one waited for the whole prompt. */
 export function laterRows(store: Store, run: Run): number[] {
   const skip = Math.max(0, (run.info.forced === null ? 1 : 2) - store.firstIndex(run));

@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { endsBlock, share } from "../src/blocks";
 import { linesOf } from "../src/candidates";
 import { treeOrder } from "../src/ribbon";
-import type { Run } from "../src/store";
+import type { Run, Store } from "../src/store";
+import { ORIGINS, originOf } from "../src/tokens";
 import { runOf } from "./made";
 
 /** Sizes of the blocks that a text of `n` tokens is cut into. */
@@ -88,4 +89,16 @@ test("what was let through has lines of its own, the rest of it one together, an
   expect(together?.kind === "some" && together.slots).toEqual([50, 51, 55, 56, 57, 58, 59, 61, 62, 63]);
   const first = lines.find((l) => l.kind === "band");
   expect(first?.kind === "band" && first.from).toBe(51);
+});
+
+test("what speculation made of a token has a word each, and none for a token that it did not make", () => {
+  const told = (origin: number) => originOf({ tokens: { get: () => origin } } as unknown as Store, 0);
+  expect([0, 1, 2, 3].map((origin) => ORIGINS[told(origin)].split(",")[0])).toEqual([
+    "",
+    "somebody proposed this token ahead of the model",
+    "the model's own token",
+    "the model's own token",
+  ]);
+  expect(told(Number.NaN)).toBe(0);
+  expect(new Set(ORIGINS).size).toBe(4);
 });
