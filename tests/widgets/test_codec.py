@@ -65,6 +65,7 @@ def test_columns_are_what_was_recorded() -> None:
             "allowed": "uint32",
             "allowed_mass": "float32",
             "forced": "uint8",
+            "origin": "uint8",
         }.items()
     }
 
