@@ -28,7 +28,7 @@ from genai_lab.builder.options import BuildOptions, Precision
 MAX_CONTEXT, MAX_HEAD_SIZE = 1 << 18, 256  # the rotary tables hold 4 * head_size bytes for every position
 LOUD_CHANNELS: Final = 4
 HEAD_SIZE_STEP: Final = 16  # of GroupQueryAttention's rotary kernel on a CPU
-FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
+FLOAT, INT8, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class _LlamaGraph:
 
     def __init__(self, model: Llama, source: Checkpoint, writer: OnnxWriter, options: BuildOptions) -> None:
         self.model, self.shape, self.source, self.writer, self.options = model, model.shape, source, writer, options
+        if options.kv_cache is not None:
+            options.kv_cache.check_fits(model.shape)
         loud = () if options.precision is Precision.FP32 else _loud_channels(source, model.shape)
         self.layers = Layers(writer, model.norm_epsilon, options.accuracy_level, loud)
 
@@ -121,13 +123,14 @@ class _LlamaGraph:
         writer.input("attention_mask", INT64, ["batch_size", "total_sequence_length"])
         positions = 1 if self.options.prune_lm_head else "sequence_length"
         writer.output("logits", FLOAT, ["batch_size", positions, shape.vocab_size])
+        kept = FLOAT if self.options.kv_cache is None else INT8
         for layer in range(shape.num_layers):
             for half in ("key", "value"):
                 heads, width = shape.num_key_value_heads, shape.head_size
                 past: list[int | str] = ["batch_size", heads, "past_sequence_length", width]
                 present: list[int | str] = ["batch_size", heads, "total_sequence_length", width]
-                writer.input(f"past_key_values.{layer}.{half}", FLOAT, past)
-                writer.output(f"present.{layer}.{half}", FLOAT, present)
+                writer.input(f"past_key_values.{layer}.{half}", kept, past)
+                writer.output(f"present.{layer}.{half}", kept, present)
 
     def row_lengths(self) -> None:
         """What GroupQueryAttention asks for: the index of each row's last position, and the longest row's length."""
@@ -169,9 +172,10 @@ class _LlamaGraph:
         packed = stack_rows([_halves_apart(q, shape.head_size), _halves_apart(k, shape.head_size), v])
         qkv = [self.layers.linear(f"layers.{layer}/qkv", x, packed), "", ""]  # [B, S, queries + 2 * keys], packed
         past = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value"]
+        scales, quantized = self.cache_scales(layer)
         return self.writer.node(
             "GroupQueryAttention",
-            [*qkv, *past, "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"],
+            [*qkv, *past, "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache", *scales],
             [f"layers.{layer}/attention", f"present.{layer}.key", f"present.{layer}.value"],
             domain=MICROSOFT,
             num_heads=shape.num_attention_heads,
@@ -179,7 +183,19 @@ class _LlamaGraph:
             scale=shape.head_size**-0.5,
             do_rotary=1,
             rotary_interleaved=0,
+            **quantized,
         )
+
+    def cache_scales(self, layer: int) -> tuple[list[str], dict[str, str | int]]:
+        """Inputs and attributes of an attention whose cache has 8 bits; none for float32."""
+        cache = self.options.kv_cache
+        if cache is None:
+            return [], {}
+        key = self.writer.weight(f"layers.{layer}/k_scale", cache.keys[layer])
+        value = self.writer.weight(f"layers.{layer}/v_scale", cache.values[layer])
+        word = cache.kind.attribute
+        unused = [""] * 3  # position_ids, attention_bias, head_sink
+        return [*unused, key, value], {"k_quant_type": word, "v_quant_type": word, "kv_cache_bit_width": 8}
 
     def output_projection(self, layer: int, y: str) -> str:
         columns = self.shape.num_attention_heads * self.shape.head_size

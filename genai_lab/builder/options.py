@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from genai_lab.builder.kv_cache import KvCacheScales, parse_kv_cache
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 
 FORMAT_VERSION: Final = 3  # goes up when the same checkpoint and options give other files: caches are keyed by it
@@ -34,6 +35,7 @@ class BuildOptions:
     prune_lm_head: bool = True  # logits of each row's last position only
     accuracy_level: int = 4  # of MatMulNBits in the layers: 4 rounds their inputs to int8, 0 and 1 keep float32
     filename: str = "model.onnx"
+    kv_cache: KvCacheScales | None = None  # of an 8-bit KV cache; None: keys and values are float32
 
 
 def parse_options(
@@ -69,6 +71,7 @@ def parse_options(
         _prune_lm_head(extra.get("prune_lm_head")),
         level,
         _filename(extra.get("filename")),
+        parse_kv_cache(extra.get("kv_cache_quant_type"), extra.get("kv_cache_scale_file")),
     )
 
 
@@ -76,6 +79,8 @@ EXTRA_OPTIONS: Final = {
     "prune_lm_head": "true (default) computes logits for each row's last position only; false for every position",
     "accuracy_level": "int4 only: 4 (default) rounds the layers' inputs to int8; 0 or 1 keeps float32 (half the speed)",
     "filename": "name of the ONNX file (default model.onnx)",
+    "kv_cache_quant_type": "none (default): float32 keys and values; int8_per_tensor or int8_per_channel: a quarter",
+    "kv_cache_scale_file": "with int8: JSON of scales, as python -m genai_lab.workbench.kv_calibration measures them",
 }
 
 

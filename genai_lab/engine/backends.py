@@ -3,11 +3,24 @@ pool's."""
 
 from __future__ import annotations
 
-from genai_lab.engine.limits import EngineLimits
+from genai_lab.engine.limits import DEFAULT_BLOCK_SIZE, EngineLimits
 from genai_lab.errors import ArgumentError
 from genai_lab.kvcache import KVLayout, SlotStore, VmStore
+from genai_lab.kvcache.vm import smallest_block
 
 BACKENDS = ("slots", "vm")
+
+
+def block_size_of(backend: str, layout: KVLayout, given: int | None) -> int | None:
+    """The block size of an engine that was given `given`; None leaves it to the limits.
+
+    With "vm" a block of one head must fill whole memory pages, so that small tokens need larger blocks: 16 tokens of 64
+    numbers in float32 are one page, in 8 bits it takes 64 tokens.
+    """
+    if given is not None or backend != "vm" or not VmStore.is_available().available:
+        return given
+    smallest = smallest_block(layout)
+    return -(-DEFAULT_BLOCK_SIZE // smallest) * smallest
 
 
 def make_store(backend: str, layout: KVLayout, limits: EngineLimits) -> SlotStore | VmStore:

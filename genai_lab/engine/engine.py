@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from genai_lab.engine.arguments import check_buffer, check_engine
-from genai_lab.engine.backends import make_store
+from genai_lab.engine.backends import block_size_of, make_store
 from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import check_plan
 from genai_lab.engine.commit import StepCommit
@@ -50,7 +50,8 @@ class Engine(EngineFace):
         max_batch_size: conversations that hold a row at a time.
         max_scheduled_tokens: tokens that one step may compute.
         max_session_tokens: tokens of a conversation, over all its turns.
-        block_size, num_blocks: the block pool, in tokens and blocks.
+        block_size, num_blocks: the block pool, in tokens and blocks. None: 16 tokens; with "vm" as many more as fill
+            whole memory pages.
         chunk_size: largest piece of one prompt in one step.
         prefix_caching: share blocks of equal beginnings.
         kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied.
@@ -97,6 +98,7 @@ class Engine(EngineFace):
         }
         flags = {"prefix_caching": prefix_caching, "check_invariants": check_invariants, "exact": exact}
         check_engine(model, policy, flags)
+        given["block_size"] = block_size_of(kv_backend, model.kv_layout, block_size)
         self.model, self.limits = model, engine_limits(model.config, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
         limits, self.kv_backend, self.exact = self.limits, kv_backend, exact

@@ -8,6 +8,7 @@ a limited number of mappings; a store knows its share and refuses before it is e
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Iterator, Sequence
@@ -97,7 +98,8 @@ class VmStore:
             if piece % pages.page_size():
                 reason = (
                     f"a block of one head has {block_size} x {layout.head_dim} x {layout.dtype} = {piece:,} bytes, "
-                    f"which is not a multiple of the page size {pages.page_size():,}"
+                    f"which is not a multiple of the page size {pages.page_size():,} (a block_size of "
+                    f"{smallest_block(layout)}, or a multiple of it, is)"
                 )
         return Availability(reason is None, reason or "pages can be mapped")
 
@@ -272,6 +274,16 @@ class VmStore:
         if self._range is None:
             raise StateError("the store is closed; make a new one")
         return self._range
+
+
+def smallest_block(layout: KVLayout) -> int:
+    """The fewest tokens whose keys of one head fill whole pages.
+
+    >>> smallest_block(KVLayout(30, 3, 64, "float32")) * 64 * 4 == pages.page_size()
+    True
+    """
+    page = pages.page_size()
+    return page // math.gcd(page, layout.head_dim * np.dtype(layout.dtype).itemsize)
 
 
 def _count_pieces(table: Sequence[int]) -> int:

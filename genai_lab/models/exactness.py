@@ -76,7 +76,9 @@ class _Probe:
     def __init__(self, model: Model, rows: int) -> None:
         layout, random = model.kv_layout, np.random.default_rng(0)
         shape = (layout.num_layers, 2, *layout.row_shape(rows, CONTEXT + 2))
-        self._state = random.standard_normal(shape).astype(layout.numpy_dtype)
+        kept = np.dtype(layout.numpy_dtype)
+        spread = 20 if kept.kind == "i" else 1  # an 8-bit cache holds whole numbers up to 127
+        self._state = (spread * random.standard_normal(shape)).astype(kept)
         self._executor = RowsExecutor(model, np.empty_like(self._state))
         self._tokens = random.integers(0, model.vocab_size, rows).astype(np.int32)
         self._cached = CONTEXT - np.arange(rows) % 3

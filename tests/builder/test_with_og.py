@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import genai_lab
 from tests.builder.run import Runner
+from tests.int8 import int8_folders
 from tests.tiny import tiny_model_folder
 
 og = pytest.importorskip("onnxruntime_genai")
@@ -74,3 +76,18 @@ def test_its_tokenizer_agrees(folder: Path) -> None:
     rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
     assert rendered == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert (tokenizer.bos_token_id, tokenizer.pad_token_id, list(tokenizer.eos_token_ids)) == (1, 2, [2])
+
+
+@pytest.mark.parametrize("kind", ["int8_per_tensor", "int8_per_channel"])
+def test_an_8_bit_cache_runs_there_too(kind: str, tmp_path: Path) -> None:
+    """The same tokens as a Generator of ours on the same folder."""
+    small = int8_folders(tmp_path, kind)[1]
+    model = genai_lab.Model(small)
+    for prompt in PROMPTS:
+        params = genai_lab.GeneratorParams(model)
+        params.set_search_options(max_length=len(prompt) + 12)
+        ours = genai_lab.Generator(model, params)
+        ours.append_tokens(prompt)
+        while not ours.is_done():
+            ours.generate_next_token()
+        assert until_end(generate(small, [prompt])[0]) == until_end(ours.get_sequence(0).tolist()[len(prompt) :])

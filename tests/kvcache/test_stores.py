@@ -258,7 +258,8 @@ def test_blocks_must_fill_pages() -> None:
     answer = VmStore.is_available(KVLayout(1, 1, 64, "int8"), 16)
     assert not answer.available
     assert answer.reason == (
-        "a block of one head has 16 x 64 x int8 = 1,024 bytes, which is not a multiple of the page size 4,096"
+        "a block of one head has 16 x 64 x int8 = 1,024 bytes, which is not a multiple of the page size 4,096 "
+        "(a block_size of 64, or a multiple of it, is)"
     )
     with pytest.raises(ArgumentError, match=r"not a multiple of the page size .* use kv_backend='slots'"):
         VmStore(KVLayout(1, 1, 64, "int8"), 1, 16, 1, 16)
