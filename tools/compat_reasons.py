@@ -1,0 +1,252 @@
+"""What each member of onnxruntime-genai's Python module is here, and why where it is not the same.
+
+The one place where such reasons are written. `tools.compat` makes docs/COMPATIBILITY.md of it; the tests hold each
+claim against both libraries (`compat_calls`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Status(StrEnum):
+    """What a row claims."""
+
+    SAME = "same"
+    """Called as there, it answers as there."""
+    MORE = "same, more"
+    """As there; and it also takes, gives or checks what there it does not."""
+    DIFFERS = "differs"
+    """It is here, and some calls answer otherwise; the reason says which and why."""
+    ABSENT = "not here"
+    """The name exists and refuses, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One member's."""
+
+    status: Status
+    why: str = ""
+
+
+def _rows() -> dict[str, Row]:
+    rows = {
+        name if not owner else f"{owner}()" if name == "()" else f"{owner}.{name}": Row(Status.SAME)
+        for owner, names in SAME.items()
+        for name in names.split()
+    }
+    for status, reasons in ((Status.MORE, MORE), (Status.DIFFERS, DIFFERS), (Status.ABSENT, ABSENT)):
+        for member, why in reasons.items():
+            if member in rows:
+                raise ValueError(f"{member} has two rows")
+            rows[member] = Row(status, why)
+    return rows
+
+
+_ENUM = "() __hash__ __index__ __int__ name value"
+
+SAME: dict[str, str] = {
+    "": "disable_telemetry_events enable_telemetry_events is_cuda_available is_dml_available "
+    "register_execution_provider_library set_log_callback set_log_options unregister_execution_provider_library",
+    "Adapters": "() unload",
+    "Audios": "open open_bytes",
+    "Config": "add_model_data append_provider clear_decoder_provider_options_hardware_device_id "
+    "clear_decoder_provider_options_hardware_device_type clear_decoder_provider_options_hardware_vendor_id "
+    "clear_providers remove_model_data set_decoder_provider_options_hardware_device_id "
+    "set_decoder_provider_options_hardware_device_type set_decoder_provider_options_hardware_vendor_id "
+    "set_provider_option",
+    "Engine": "create_event_buffer create_request get_speculative_stats has_pending_requests run",
+    "EngineErrorCode": f"{_ENUM} __members__ CAPACITY_DEFERRED ENGINE_CONTRACT_FAILURE ENGINE_EXECUTION_FAILURE "
+    "EXECUTION_CAPACITY_EXCEEDED NONE REQUEST_UNSERVICEABLE RETRYABLE_EXECUTION",
+    "EngineEvent": "error_code finish_reason flags matched_stop_string_index request token turn_id usage",
+    "EngineEventBuffer": "__len__",
+    "EngineEventFlags": f"{_ENUM} __members__ __or__ CAPACITY_BLOCKED FAILED NONE RETRYABLE TOKEN TURN_FINISHED",
+    "FinishReason": f"{_ENUM} CANCELLED EOS FAILED MAX_GENERATED_TOKENS MAX_SESSION_TOKENS NONE STOP_STRING",
+    "Generator": "get_input get_next_tokens get_output get_speculative_stats is_done rewind_to set_active_adapter "
+    "set_hidden_states set_model_input set_runtime_option snapshot_state token_count",
+    "GeneratorParams": "() get_search_options get_speculative_options set_guidance set_speculative_options",
+    "Images": "open_bytes",
+    "Model": "create_multimodal_processor create_streaming_processor device_type type",
+    "MtpGenerator": "() append_tokens generate_next_token get_sequence get_stats is_done reset",
+    "MultiModalProcessor": "create_stream decode",
+    "NamedTensors": "() __delitem__ __getitem__ __len__ __setitem__ keys",
+    "Request": "begin_turn cancel_turn close rewind_to_start_of_turn",
+    "RequestOptions": "() set_max_session_tokens",
+    "Tensor": "() as_numpy shape",
+    "Tokenizer": "bor_token_id bos_token_id bot_token_id create_stream encode_batch eor_token_id eos_token_ids "
+    "eot_token_id pad_token_id",
+    "TurnOptions": "clear_guidance clear_seed reset set_do_sample set_guidance set_max_generated_tokens "
+    "set_min_generated_tokens set_no_repeat_ngram_size set_repetition_penalty set_seed set_stop_strings "
+    "set_temperature set_top_k set_top_p",
+    "TurnUsage": "cached_prompt_tokens generated_tokens prompt_tokens",
+}
+
+_COMPARED = "also equal to, and ordered among, plain numbers; several flags at once have their names joined by |"
+
+MORE: dict[str, str] = {
+    "Adapters.load": "a pathlib.Path, too",
+    "Config()": "a pathlib.Path, too; a model package whose variants are all for one provider",
+    "Config.overlay": "options of a generation that the overlay sets can be read back: config.search_options()",
+    "Config.from_package_ep": "the published builds refuse every package ('requires building ... against ONNX Runtime "
+    "with the OrtModelPackageApi'); here the variant of a provider is chosen by its name",
+    "Engine()": "a policy, sizes, prefix caching, a backend and exactness by keyword; without them the folder's",
+    "EngineErrorCode.__eq__": _COMPARED,
+    "EngineErrorCode.__ne__": _COMPARED,
+    "EngineEventBuffer.__getitem__": "slices, too",
+    "EngineEventFlags.__and__": "the result is a flag again, with a name; as a number it is the same",
+    **{f"EngineEventFlags.__{name}__": _COMPARED for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "FinishReason.__eq__": _COMPARED,
+    "FinishReason.__ne__": _COMPARED,
+    "FinishReason.__members__": "one more, STOPPING_CRITERION: a person's own rule ended the answer",
+    "Generator()": "model= and params= by name; a context manager",
+    "Generator.set_inputs": "for any model; there only for those of images or sounds",
+    "GeneratorParams.set_search_options": "min_p; numpy's numbers; all options are checked before any is changed",
+    "Images.open": "a pathlib.Path, too; a folder is an error that says so",
+    "Model()": "a pathlib.Path, too; a context manager",
+    "NamedTensors.__contains__": "anything may be asked for; only names are in it",
+    "Tokenizer()": "a pathlib.Path, too",
+    "Tokenizer.apply_chat_template": "messages and tools as lists of dicts, too; further arguments reach the template. "
+    "Rendered by Jinja2 itself, in its sandbox, as Hugging Face's libraries do",
+    "Tokenizer.decode_batch": "arrays and lists of lists, too",
+    "TurnOptions()": "the request may be left out; nothing of it is needed",
+}
+
+DIFFERS: dict[str, str] = {
+    "get_current_gpu_device_id": "0; there it crashes the process on a machine without a GPU",
+    "set_current_gpu_device_id": "0 is accepted, other numbers are an error; there it crashes the process on a machine "
+    "without a GPU",
+    "is_openvino_available": "whether the installed onnxruntime has the provider; there True everywhere",
+    "is_qnn_available": "whether the installed onnxruntime has the provider; there True everywhere",
+    "is_webgpu_available": "whether the installed onnxruntime has the provider; there True everywhere",
+    "Engine.get_capabilities": "an engine here batches continuously and says its own sizes, and what holds of its "
+    "numbers; there an engine on a CPU batches statically, four at a time",
+    "Engine.max_draft_tokens_per_proposal": "16 where the graph gives all logits: a CPU verifies them, too; there 0",
+    "EngineCapabilities.configured_max_batch_size": "the engine's own; there always 4 on a CPU",
+    "EngineCapabilities.max_request_length": "the engine's own limit; there 0, no limit of its own",
+    "EngineCapabilities.max_scheduled_tokens": "the engine's own limit; there 0, no limit of its own",
+    "Generator.append_tokens": "token ids are integers of the vocabulary: anything else is an error, where there it is "
+    "cut to an integer, or read past the end of a table. After a generated token, that token is read, too; there "
+    "(0.18) it never reaches the cache",
+    "Generator.generate_next_token": "one token a call; there (0.18) the first call after rewind_to(n) puts the token "
+    "back that was cut off and adds one",
+    "Generator.get_logits": "before any token it is an error; there the numbers are zeros that no model gave",
+    "Generator.get_sequence": "an index of no sequence is an error (also an IndexError); there an empty array",
+    "Generator.set_logits": "before any token it is an error; there whatever the size, it is accepted and lost",
+    "Request.set_draft_tokens": "verified on a CPU, too; there refused by the static engine",
+    "Tensor.data": "a read-only memoryview of the bytes; there a capsule that Python cannot look into",
+    "Tensor.type": "numpy's dtype; there a TypeError, because its type for that is not known to Python",
+    "Tokenizer.decode": "one sequence of ids of the vocabulary; there several rows are joined, and unknown ids become "
+    "a replacement character",
+    "Tokenizer.encode": "text with a NUL is an error; there it is cut off at the NUL",
+    "Tokenizer.to_token_id": "an unknown token is an error that says so; there -1, or the unknown token's id",
+    "Tokenizer.update_options": "a value that is no flag is an error; there it counts as false",
+    "TokenizerStream.decode": "an id outside the vocabulary is an error; there it is an empty text",
+}
+
+_MEDIA = "decoding images and sounds and running their encoders is not part of a workbench for text"
+_STREAM = "mel spectrograms, voice detection and recurrent speech decoders are not part of a workbench for text"
+
+ABSENT: dict[str, str] = {
+    "MultiModalProcessor.__call__": f"text is prepared; images= and audios= are refused: {_MEDIA}",
+    "StreamingProcessor()": f"always refused: {_STREAM}",
+    "StreamingProcessor.flush": _STREAM,
+    "StreamingProcessor.get_option": _STREAM,
+    "StreamingProcessor.process": _STREAM,
+    "StreamingProcessor.set_option": _STREAM,
+}
+
+ROWS: dict[str, Row] = _rows()
+
+
+class Behaviour(NamedTuple):
+    """A rule that no single member shows, and the test that looks at both libraries."""
+
+    about: str
+    there: str
+    here: str
+    test: str
+
+
+BEHAVIOURS: tuple[Behaviour, ...] = (
+    Behaviour(
+        "sampling with `top_k=0`, `top_p=0`",
+        "silently argmax",
+        "the whole distribution; `with og.og_compat():` gives their rule",
+        "tests/parity/test_og_generator.py",
+    ),
+    Behaviour(
+        "`top_k=0` with `top_p < 1`",
+        "keeps more than the nucleus",
+        "the nucleus",
+        "tests/parity/test_og_generator.py",
+    ),
+    Behaviour(
+        "appending after a generated token",
+        "that token is left out of the cache",
+        "it is read; the logits are a fresh generator's",
+        "tests/parity/test_og_generator.py",
+    ),
+    Behaviour(
+        "a step right after `rewind_to`",
+        "two tokens: the one that was cut off, and a new one",
+        "one, chosen anew",
+        "tests/parity/test_og_generator.py",
+    ),
+    Behaviour(
+        "a prompt padded on the left",
+        "the padding is read as text",
+        "it is masked; the row is that row alone",
+        "tests/parity/test_og_search.py",
+    ),
+    Behaviour(
+        "a grammar after `rewind_to(n)`",
+        "begins anew",
+        "is where it was after n tokens",
+        "tests/parity/test_og_guidance.py",
+    ),
+    Behaviour(
+        "a grammar and beams",
+        "fails at the grammar's end",
+        "each beam follows it",
+        "tests/parity/test_og_guidance.py",
+    ),
+    Behaviour(
+        "an Engine on a CPU",
+        "static batches of 4; stop strings, seeds and draft tokens are refused",
+        "continuous batches, paged cache, prefix reuse; all of them work",
+        "tests/parity/test_og_engine.py",
+    ),
+    Behaviour(
+        "threads",
+        "an Engine belongs to the thread that made it; others get an error",
+        "any thread may call; calls take turns",
+        "tests/parity/test_surface.py",
+    ),
+    Behaviour(
+        "a request whose engine nobody holds any more",
+        "is closed",
+        "keeps its engine alive; closing either ends both",
+        "tests/parity/test_surface.py",
+    ),
+    Behaviour(
+        "errors",
+        "RuntimeError, TypeError, ValueError, IndexError of pybind11",
+        "classes of their own that are also those, so `except` clauses catch them; the words say what is allowed",
+        "tests/parity/test_surface.py",
+    ),
+    Behaviour(
+        "enums",
+        "print as `FinishReason.EOS`; unequal to numbers; every one is true",
+        "print as there; equal to their numbers; NONE is false",
+        "tests/parity/test_surface.py",
+    ),
+    Behaviour(
+        "devices and telemetry",
+        "providers of the build; events are sent by default",
+        "the CPU; nothing is ever sent",
+        "tests/parity/test_surface.py",
+    ),
+)
