@@ -1,8 +1,8 @@
 """An 8-bit KV cache: which kinds there are, and the scales that a graph is built with.
 
 Receives the extra options `kv_cache_quant_type` and `kv_cache_scale_file`, by onnxruntime-genai's names. Returns
-checked scales, as the attention kernel wants them. It does not know how scales are found: `genai_lab.workbench.kv_calibration`
-measures them by running the same model with a float32 cache.
+checked scales, as the attention kernel wants them. It does not know how scales are found:
+`genai_lab.workbench.kv_calibration` measures them by running the same model with a float32 cache.
 
 A key or value x is kept as round(x / scale), cut to -128 ... 127. A scale is a layer's, one for its keys and one for
 its values ("per tensor"), or one for each channel of each head ("per channel"). The file is onnxruntime-genai's:

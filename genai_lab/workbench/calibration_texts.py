@@ -31,7 +31,8 @@ assert median([2, 4]) == 3.0, "the mean of the two in the middle"
 
 Total: 129,421. 17 * 23 = 391; 391 / 17 = 23; 2^10 = 1024; pi = 3.14159265.""",
     """Guten Morgen! Wie komme ich von hier zum Bahnhof? - Gehen Sie geradeaus bis zur Brücke, dann links. Merci
-beaucoup, et bonne journée à vous. ¿Dónde está la biblioteca? \u4eca\u65e5\u306f\u3044\u3044\u5929\u6c17\u3067\u3059\u306d\u3002
+beaucoup, et bonne journée à vous. ¿Dónde está la biblioteca?
+\u4eca\u65e5\u306f\u3044\u3044\u5929\u6c17\u3067\u3059\u306d\u3002
 \u0421\u0435\u0433\u043e\u0434\u043d\u044f \u0445\u043e\u043b\u043e\u0434\u043d\u043e. <div class="note">&amp;</div>""",
     """1. Wash the rice until the water runs clear.
 2. Bring 600 ml of water to the boil.

@@ -7,9 +7,9 @@ does not build.
     python -m genai_lab.builder -i model.gguf -o FOLDER -p int4 \\
         --extra_options kv_cache_quant_type=int8_per_channel kv_cache_scale_file=scales.json
 
-The texts (`calibration_texts`) are prose, code, numbers and other languages, as they are and as questions to a chat model: the first token
-of a sequence and the marks of a chat have keys unlike all others. Keys are measured after their rotation by position.
-A rotation mixes two channels, a head's i-th of either half, and keeps the length of the two together; so that length
+The texts (`calibration_texts`) are prose, code, numbers and other languages, and questions to a chat model: the first
+token of a sequence and the marks of a chat have keys unlike all others. Keys are measured after their rotation by
+position. A rotation mixes two channels, a head's i-th of either half, and keeps the length of the two together; so that length
 bounds both channels at every position, also at those that no text here reaches.
 """
 
@@ -56,8 +56,8 @@ def measure_scales(
         raise ArgumentError(f"kind is {kind!r:.60}; allowed are int8_per_tensor and int8_per_channel")
     if not model.appends_in_place or model.kv_layout.dtype != "float32":
         raise StateError(
-            f"{model.config.folder.name!r} has a cache of {model.kv_layout.dtype}, or a graph that does not append to it "
-            "in place; scales are measured on the float32 model. Build that first (kv_cache_quant_type=none)"
+            f"{model.config.folder.name!r} has a cache of {model.kv_layout.dtype}, or a graph that does not append "
+            "to it in place; scales are measured on the float32 model. Build that first (kv_cache_quant_type=none)"
         )
     keys, values = _largest(model, _prompts(model, texts))
     kind = KvCacheType(kind)

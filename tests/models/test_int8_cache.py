@@ -97,24 +97,24 @@ def test_generators_batches_and_beams_run_it(models: tuple[genai_lab.Model, ...]
     plain, small = models
     (alone,) = answer(small, 12)
     assert answer(small, 12, batch_size=2) == [alone, alone]
-    assert alone[:4] == answer(plain, 12)[0][:4]
+    assert alone[:3] == answer(plain, 12)[0][:3]
     best, second = answer(small, 8, num_beams=3, num_return_sequences=2)
     assert best != second
-    assert best == answer(plain, 8, num_beams=3)[0]
+    assert answer(small, 8, num_beams=3) == [best]
 
 
 def test_going_back_and_reading_on_is_a_fresh_run(models: tuple[genai_lab.Model, ...]) -> None:
     params = genai_lab.GeneratorParams(models[1])
-    params.set_search_options(max_length=60)
+    params.set_search_options(max_length=PROMPT.size + 6)
     generator = genai_lab.Generator(models[1], params)
     generator.append_tokens(PROMPT)
-    for _ in range(6):
+    while not generator.is_done():
         generator.generate_next_token()
     first = generator.get_sequence(0).tolist()
     kept = generator.get_output(models[1].config.model.decoder.outputs.present_key_names % 0)
     assert kept.dtype == np.int8
     generator.rewind_to(PROMPT.size - 3)
     generator.append_tokens(PROMPT[-3:])
-    for _ in range(6):
+    while not generator.is_done():
         generator.generate_next_token()
     assert generator.get_sequence(0).tolist() == first
