@@ -120,6 +120,14 @@ class Model:
             return False
         return self.config.search_options().past_present_share_buffer or appends_in_place(self.graph, self.config)
 
+    def check_appends_in_place(self) -> None:
+        """Raises StateError when several rows cannot live in one slab of memory, as an Engine's do."""
+        if not self.appends_in_place:
+            raise StateError(
+                f"{self.graph.filename!r} does not append to its cache in place (GroupQueryAttention does), or has an "
+                "encoder or layers with a state of one size; an Engine cannot run it. Use a Generator"
+            )
+
     @property
     def tokenizer(self) -> Tokenizer:
         """The folder's tokenizer (ours; in onnxruntime-genai one writes Tokenizer(model))."""

@@ -168,6 +168,7 @@ class RowsExecutor:
         found = self._bindings.get((first_row, count, kind))
         if found is not None:
             return found
+        self.model.check_appends_in_place()
         names = self.model.config.model.decoder
         binding = self.model.session.inference.io_binding()
         for layer in range(self.slab.shape[0]):

@@ -10,6 +10,7 @@ import pytest
 import genai_lab
 from genai_lab.errors import ModelFolderError, StateError
 from tests.graphs_hybrid import hybrid
+from tests.graphs_stages import marian
 
 KINDS = {
     "recurrent": {},
@@ -155,3 +156,12 @@ def test_speculation_is_refused(model: genai_lab.Model) -> None:
     params.set_speculative_options(ngram_size=3)
     with pytest.raises(StateError, match="rewindable KV cache"):
         genai_lab.Generator(model, params)
+
+
+def test_an_engine_refuses_in_words(tmp_path: Path) -> None:
+    for folder in (hybrid(tmp_path / "a"), marian(tmp_path / "b")):
+        engine = genai_lab.Engine(genai_lab.Model(folder))
+        request = engine.create_request()
+        request.begin_turn(np.array([5, 6], np.int32), genai_lab.TurnOptions(request))
+        with pytest.raises(StateError, match=r"does not append to its cache in place.*Use a Generator"):
+            engine.run(engine.create_event_buffer(16))
