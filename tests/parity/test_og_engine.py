@@ -32,7 +32,6 @@ NOT_COMPARED = {
     "CAPACITY_BLOCKED, CAPACITY_DEFERRED, EXECUTION_CAPACITY_EXCEEDED": "its static engine has no blocks to run out of",
     "RETRYABLE events": "they come from paged executions that failed before their commit",
     "get_capabilities sizes": "0 means 'no limit' there; ours are the engine's own sizes",
-    "event buffers of capacity 0": "allowed there, and then nothing is ever handed over; here at least 1",
     "token ids outside the vocabulary": "there the run fails and the engine is lost; here begin_turn refuses them",
 }
 
