@@ -4,7 +4,6 @@
  * Text only ever enters the page as text. Knows nothing about traces.
  */
 
-const FRAME_MS = 16;
 const PAUSE_MS = 33;
 const NO_FRAME_MS = 200;
 
@@ -63,16 +62,21 @@ export function paced(draw: () => void, signal: AbortSignal): () => void {
     waiting = false;
     if (signal.aborted) return;
     const began = performance.now();
+    const rest = () => {
+      const now = performance.now();
+      earliest = now + Math.max(PAUSE_MS, now - began);
+    };
     draw();
-    const end = performance.now();
-    earliest = end + Math.max(PAUSE_MS, end - began);
+    rest();
+    setTimeout(rest); // once more when the browser has laid it out and painted it: most of the work
   };
   return () => {
     if (waiting) return;
     waiting = true;
     const rest = Math.max(0, earliest - performance.now());
-    if (rest > FRAME_MS) soon = window.setTimeout(go, rest);
-    else frame = requestAnimationFrame(go);
+    soon = window.setTimeout(() => {
+      frame = requestAnimationFrame(go);
+    }, rest);
     late = window.setTimeout(go, rest + NO_FRAME_MS);
   };
 }

@@ -7,7 +7,7 @@
  */
 import { followTheme, h, paced } from "./dom";
 import { makeFarStop } from "./far_stop";
-import { createStore, type Store } from "./store";
+import { type Change, createStore, type Store } from "./store";
 import css from "./styles.css";
 import type { MakeView } from "./view";
 
@@ -72,9 +72,19 @@ function mount(kinds: Kinds, kind: string, { el, signal }: Context, store: Store
     later();
   };
   followTheme(root, themed, end.signal);
-  store.subscribe((change) => (change === "data" ? later() : show(change)), end.signal);
+  const hear = (change: Change) => {
+    const streams = change === "data" && store.status === root.dataset.status; // a beginning or an end is shown at once
+    if (streams) later();
+    else show(change);
+  };
+  store.subscribe(hear, end.signal);
   root.addEventListener("keydown", keepKeys, { signal: end.signal });
-  const sizes = new ResizeObserver(() => (missed ? themed() : show("size")));
+  let width = root.clientWidth;
+  const sizes = new ResizeObserver(() => {
+    if (missed) themed();
+    else if (root.clientWidth !== width) show("size"); // it grows in height with every line
+    width = root.clientWidth;
+  });
   sizes.observe(root);
   end.signal.addEventListener("abort", () => {
     sizes.disconnect();
