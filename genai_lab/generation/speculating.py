@@ -13,7 +13,15 @@ from genai_lab.sampling import EffectiveMode
 
 
 def speculates(model: Model, speculative: SpeculativeOptions) -> bool:
-    """Whether generators of this model propose tokens: it has a draft, or n-grams are looked up."""
+    """Whether generators of this model propose tokens: it has a draft, or n-grams are looked up.
+
+    Raises:
+        ArgumentError: a look-up that goes on from itself, and none is on.
+    """
+    if speculative.ngram_chained_lookup and not speculative.ngram_size:
+        raise ArgumentError(
+            "ngram_chained_lookup is True with ngram_size 0, which looks nothing up; set ngram_size, or leave it out"
+        )
     return model.draft is not None or speculative.ngram_size > 0
 
 
