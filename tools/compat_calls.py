@@ -235,7 +235,8 @@ TEXT = {
         ]
     ),
     "Tokenizer.decode": Calls(
-        same=lambda s: s.tokenizer.decode(s.tokenizer.encode("Hello né")), differs=lambda s: s.tokenizer.decode([10**6])
+        same=lambda s: [s.tokenizer.decode(s.tokenizer.encode("Hello né")), s.tokenizer.decode(72)],
+        differs=lambda s: s.tokenizer.decode([10**6]),
     ),
     "Tokenizer.decode_batch": Calls(
         same=lambda s: s.tokenizer.decode_batch(s.tokenizer.encode_batch(["Hello", "the world"])),

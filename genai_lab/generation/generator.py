@@ -92,7 +92,7 @@ class Generator:
 
         Args:
             tokens: [n] or [1, n] integers in the vocabulary, n >= 1; with batch_size > 1 [batch_size, n], or as many
-                numbers in a row, shorter prompts padded with the padding token at either end.
+                numbers in a row, shorter prompts padded with the padding token at either end. One id alone will do, too.
 
         Raises:
             ArgumentError, ArgumentTypeError: not token ids of this model.
@@ -102,7 +102,7 @@ class Generator:
         search = self._live()
         before = search.token_count
         with running(search):
-            search.append(tokens, current_tracer())
+            search.append([tokens] if _is_one_id(tokens) else tokens, current_tracer())
         if LOG.flags["enabled"]:
             log_appended(search, before)
 
@@ -336,3 +336,8 @@ class Generator:
             raise StateError("this Generator is closed; make a new one from the model and its params")
         _ = self.model.graph  # says so when the model is closed
         return self._search
+
+
+def _is_one_id(tokens: object) -> bool:
+    """Whether it is a token id, as a loop hands it on."""
+    return isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)

@@ -101,13 +101,14 @@ class Tokenizer:
         return Tensor(rows)
 
     def decode(self, ids: Ids) -> str:
-        """The text of token ids, [num_tokens]. Special tokens are left out, see `update_options`.
+        """The text of token ids, [num_tokens], or of one id. Special tokens are left out, see `update_options`.
 
         Raises:
             ArgumentTypeError: not integers.
             ArgumentError: more than one axis, or an id this model does not have.
         """
-        return self._text_of(self.vocabulary.check_ids(ids))
+        alone = isinstance(ids, int | np.integer) and not isinstance(ids, bool)
+        return self._text_of(self.vocabulary.check_ids([ids] if alone else ids))
 
     def decode_batch(self, sequences: Tensor | NDArray[np.integer[Any]] | Sequence[Ids]) -> list[str]:
         """The texts of several sequences, [num_sequences, num_tokens] or a list of lists of any lengths.

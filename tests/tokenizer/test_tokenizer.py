@@ -61,7 +61,7 @@ def test_batches_are_filled_up_on_the_right(tokenizer: Tokenizer) -> None:
     ("ids", "error", "words"),
     [
         ([[1, 2]], ArgumentError, r"shape \(1, 2\); one axis"),
-        (5, ArgumentTypeError, "ids is int"),
+        (True, ArgumentTypeError, "ids is bool"),
         ("12", ArgumentTypeError, "ids is str"),
         ([1.5], ArgumentTypeError, "ids holds float64"),
         ([True], ArgumentTypeError, "ids holds booleans"),
