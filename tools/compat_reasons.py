@@ -134,8 +134,8 @@ DIFFERS: dict[str, str] = {
     "back that was cut off and adds one",
     "Generator.get_logits": "before any token it is an error; there the numbers are zeros that no model gave",
     "Generator.get_sequence": "an index of no sequence is an error (also an IndexError); there an empty array",
-    "Generator.set_logits": "before any token it is an error; there numbers of any size are accepted, and the first token is chosen "
-    "from them without the model",
+    "Generator.set_logits": "before any token it is an error; there numbers of any size are accepted, and the "
+    "first token is chosen from them without the model",
     "Request.set_draft_tokens": "verified on a CPU, too; there refused by the static engine",
     "Tensor.data": "a read-only memoryview of the bytes; there a capsule that Python cannot look into",
     "Tensor.type": "numpy's dtype; there a TypeError, because its type for that is not known to Python",

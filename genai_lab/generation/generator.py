@@ -92,7 +92,7 @@ class Generator:
 
         Args:
             tokens: [n] or [1, n] integers in the vocabulary, n >= 1; with batch_size > 1 [batch_size, n], or as many
-                numbers in a row, shorter prompts padded with the padding token at either end. One id alone will do, too.
+                numbers in a row, shorter prompts padded with the padding token at either end. One id alone will do.
 
         Raises:
             ArgumentError, ArgumentTypeError: not token ids of this model.
@@ -102,7 +102,7 @@ class Generator:
         search = self._live()
         before = search.token_count
         with running(search):
-            search.append([tokens] if _is_one_id(tokens) else tokens, current_tracer())
+            search.append(_with_axis(tokens), current_tracer())
         if LOG.flags["enabled"]:
             log_appended(search, before)
 
@@ -338,6 +338,7 @@ class Generator:
         return self._search
 
 
-def _is_one_id(tokens: object) -> bool:
-    """Whether it is a token id, as a loop hands it on."""
-    return isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
+def _with_axis(tokens: ArrayLike | Tensor) -> ArrayLike | Tensor:
+    """One token id, as a loop hands it on, as [1]; anything else as it is."""
+    alone = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
+    return np.array([tokens]) if alone else tokens
