@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import against_og, engine_against_og, import_time, recording_cost, search_against_og
+from benchmarks import against_og, engine_against_og, import_time, recording_cost, search_against_og, speculation
 from genai_lab.workbench.default_model import model_folder
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -57,6 +57,7 @@ def main() -> None:
         searches = search_against_og.measure(served, max(1, arguments.processes // 2))
     step_ms = sorted(samples["genai_lab"]["decode_128_ms"])[arguments.processes // 2]
     imports = import_time.measure(arguments.rounds)
+    speculated = speculation.measure()
     text = f"""# Results
 
 {machine(arguments.threads)}
@@ -80,6 +81,11 @@ prompts of 20 to 400, answers of 20 to 60. Defaults of both engines.
 
 ## Batches, beams, grammars
 {search_against_og.table(searches)}
+
+## Speculation
+The shipped pair, greedy, on text that it knows by heart, with one thread; a ratio is the median over answers.
+
+{speculation.table(speculated)}
 
 ## Recording
 | quantity | value |
