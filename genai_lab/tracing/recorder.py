@@ -26,7 +26,7 @@ from genai_lab.tracing.engine_facts import PoolFact, StepFact, TurnFact
 from genai_lab.tracing.recording import Recording, RunFacts, empty_tables
 from genai_lab.tracing.refill import end_ms, stage_events, token_facts
 from genai_lab.tracing.row_pool import RowPool
-from genai_lab.tracing.speculation_facts import RoundFact, round_facts, speculation_columns
+from genai_lab.tracing.speculation_facts import Origin, RoundFact, round_facts, speculation_columns
 from genai_lab.tracing.texts import answer_rows
 from genai_lab.tracing.tracer import Decodes, Describe, TokenFact, TokenText
 
@@ -357,6 +357,7 @@ class Recorder:
                 start_ns=now,
                 end_ns=now,
                 final_prob=float("nan"),
+                origin=Origin.ALONE,
             )
         )
         entry.digest = source.digest.for_token(forced) if source.digest is not None else None

@@ -14,6 +14,7 @@ from genai_lab.decoding.speculation import (
     SpeculativeStats,
     accept_by_ratio,
 )
+from genai_lab.decoding.speculation.acceptance import probabilities, probability
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.sampling import RandomStream
 from genai_lab.sampling.sampler import Candidates
@@ -159,3 +160,13 @@ def test_the_counters_add_up() -> None:
     assert told["correction_tokens"] + told["bonus_tokens"] == told["rounds"] == 3
     assert (told["full_accept_rounds"], told["partial_accept_rounds"], told["zero_accept_rounds"]) == (1, 1, 1)
     assert told["acceptance_rate"] == pytest.approx(5 / 7)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_probabilities_at_once_are_those_of_each(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(20)[:7]
+    of = Candidates(ids, rng.random(7).astype(np.float32), (0, 0, 0))
+    asked = np.arange(20)
+    assert probabilities(of, asked).tolist() == [probability(of, token) for token in range(20)]
+    assert probabilities(of, asked).sum() == pytest.approx(1.0)

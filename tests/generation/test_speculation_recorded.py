@@ -209,3 +209,20 @@ def test_the_figure_shows_the_rounds(pair: og.Model, plain: og.Model) -> None:
         recorded(plain)[0].plot.speculation()
     with pytest.raises(ArgumentError, match="run 7"):
         trace.plot.speculation(7)
+
+
+def test_a_token_put_there_by_hand_was_not_proposed(tmp_path: Path) -> None:
+    model = og.Model(table_pair(tmp_path / "model", follow({}), follow({})))
+    with og.record() as trace:
+        made = generator(model, max_draft_tokens=4)
+        made.append_tokens([1])
+        for _ in range(3):
+            made.generate_next_token()
+        made.rewind_to(2)
+        made.append_tokens([5])
+        made.generate_next_token()
+    tokens = trace.recording.tokens
+    branch = tokens["run"] == 1
+    assert tokens["token"][branch].tolist() == [5, 6]
+    assert tokens["origin"][branch].tolist() == [Origin.ALONE, Origin.ACCEPTED]
+    assert trace.rounds()["index"].tolist() == [0, 1]
