@@ -14,8 +14,13 @@
 # the memory of each conversation lives: the **engine**. Here eight real conversations go through it, and every decision
 # can be asked why.
 #
-# The memory is cut into **blocks** of 16 tokens. What the model has read of a conversation (its keys and values) fills
-# blocks; conversations with the same beginning share them.
+# Four words first.
+#
+# - A **request** is one conversation.
+# - In a **step**, the engine decides who takes part, runs the model for them, and hands out the new tokens.
+# - **Prefill**: a prompt is read. **Decode**: an answer gets one token more.
+# - What the model has read of a conversation is kept (its keys and values, the **KV cache**), so that it need not be
+#   read again. That memory is cut into **blocks** of 16 tokens, all in one **pool**.
 
 # %%
 import genai_lab
@@ -46,8 +51,8 @@ print([len(tokens) for tokens in prompts], "tokens each; the first", len(SYSTEM.
 
 # %% [markdown]
 # ## Eight requests, four places
-# This engine is made small on purpose: four conversations may run at a time, a step may compute 48 tokens, and the pool
-# has 40 blocks. So some must wait, and prompts are read in chunks.
+# This engine is made small on purpose, so that it has to choose: four conversations may run at a time
+# (`max_batch_size`), a step may compute 48 tokens (`max_scheduled_tokens`), and the pool has 40 blocks (`num_blocks`).
 
 # %%
 
@@ -79,50 +84,71 @@ def serve(**settings):
 
 trace, answers = serve()
 for question, answer in zip(QUESTIONS, answers, strict=True):
-    print(f"{question:28} {answer}")
+    print(f"{question}\n    {answer}")
 
 # %% [markdown]
-# ## Who is served in which step?
-# High boxes: a piece of the prompt is read. Low boxes: one more token of the answer. Dashes: the request waits.
+# ## The whole run in one picture
+# In the picture the requests are called A to H; in calls they are 0 to 7. The bar at the top is the **playhead**: it
+# stands at one step, and everything below shows that step. Play it, drag it, or jump to the next step of a kind. Shown
+# before the run begins, the picture grows while the engine works. At the end stands the answer of the chosen request:
+# click a token, then another candidate, and the model goes on from there.
 
 # %%
-_ = trace.plot.timeline()
+trace.show(model=model)
 
 # %% [markdown]
-# ## Why did request 7 wait?
-# The engine says which rule it followed, the numbers it compared, and what would have changed the verdict.
+# ## Why did one wait?
+# Click *waits* above the rows, or any dashed stretch: the words beneath say which rule was followed, with its numbers,
+# and what would have changed it. The same in Python:
 
 # %%
-for request, step in ((7, 0), (2, 0), (7, 5), (4, 5), (4, 11)):
+for request, step in ((2, 0), (7, 0), (4, 5)):
     print(trace.why(request, step))
 
 # %% [markdown]
-# ## Which blocks are shared?
-# A thick border: several conversations use the same block, because their prompts begin alike. The model read that
-# beginning once.
+# C waits in step 0 because the 48 tokens of the step are spent: 32 on A and 16 on B. H could not have been read
+# either, and it does not overtake C: first come, first served. E waits in step 5 because four answers are under way and
+# there is no fifth place.
+#
+# ## A prompt is read in pieces
+# A's prompt has 37 tokens, but in step 0 only 32 of them are read (`chunk_size`): a long prompt must not keep the
+# others from their next token. This is called **chunked prefill**. The table has a line for each step: how many
+# answers got a token (`decoding`), how many prompts were read (`prefilling`), and how much of the budget was used.
 
 # %%
-_ = trace.plot.pool()
-trace.requests()[
-    ["request", "prompt_tokens", "cached_prompt_tokens", "queue_ms", "ttft_ms", "ms_per_token", "preemptions"]
-].round(1)
+steps = trace.steps()[["step", "decoding", "prefilling", "waiting", "num_tokens", "budget", "blocks_used"]]
+steps.head(12).style.hide(axis="index")
 
 # %% [markdown]
+# ## What is shared?
+# All eight prompts begin with the same words. Go to a step in the middle and look at block 0: it says how many requests
+# use it, and has a dot in the colour of each. The model read that beginning once; those who came later found it. That
+# is a **prefix hit**, a hatched box in the rows. Only full blocks of 16 tokens are shared.
+
+# %%
+trace.requests()[["request", "prompt_tokens", "cached_prompt_tokens", "queue_ms", "ttft_ms", "ms_per_token"]].round(1)
+
+# %% [markdown]
+# `cached_prompt_tokens` is what need not be read again. A and B have none: they began in the same step, so nothing was
+# there to be found. `queue_ms` is how long a request waited for its place, `ttft_ms` the time until its first token.
+#
 # ## A smaller pool
-# With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the last one gives up its
-# place (a cross), and later reads everything again. The answers should not change. (On some processors the 4-bit
-# kernels round a batch a little differently from a single row, so that an answer may turn another way; with `int8` or
-# `fp32` it cannot.)
+# With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the one that came last
+# gives up its place (a cross), and later reads everything again. This is called **preemption**. Click *loses its place*
+# to see who needed the block and what it cost. The answers should not change. (On some processors the 4-bit kernels
+# round a batch a little differently from a single row, so that an answer may turn another way; with `int8` or `fp32` it
+# cannot.)
 
 # %%
 tight, again = serve(num_blocks=10)
 print(sum(a == b for a, b in zip(answers, again, strict=True)), "of", len(answers), "answers are the same as before")
-_ = tight.plot.timeline()
+tight.show("batching")
 
 # %% [markdown]
 # ## Your own policy
-# Who goes first is decided by a small class. This one lets the longest question go first. Change `key` and run the cell
-# again; a plan that cannot be carried out is refused, and says what it did.
+# Who goes first is decided by a small class, the **policy**. The smallest `key` goes first; this one lets the longest
+# question begin. Change `key` and run the cell again; a plan that cannot be carried out is refused, and says what it
+# did.
 
 # %%
 
@@ -133,4 +159,5 @@ class LongestFirst(OrderedPolicy):
 
 
 mine, _ = serve(policy=LongestFirst())
-_ = mine.plot.timeline()
+print(mine.why(0, 0))
+mine.show("batching")

@@ -27,12 +27,12 @@ def folder(root: Path = ROOT) -> Path:
 
 
 def stripped(notebook: NotebookNode) -> NotebookNode:
-    """The same cells with neither outputs nor anything that a run or an editor left behind."""
+    """The same cells with neither outputs nor anything that a run, an editor or a formatter left behind."""
     cells = []
     for number, cell in enumerate(notebook.cells):
         metadata = {"tags": cell.metadata.tags} if cell.metadata.get("tags") else {}
         make = getattr(nbformat.v4, f"new_{cell.cell_type}_cell")
-        cells.append(make(cell.source, id=f"cell-{number:02d}", metadata=metadata))
+        cells.append(make(cell.source.strip("\n"), id=f"cell-{number:02d}", metadata=metadata))
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
