@@ -8,7 +8,6 @@ away: the text is the truth, the cache and the random stream follow it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,30 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, choose, forward, forward_all, settle
-from genai_lab.decoding.speculation import AdaptiveWidth, Cooldown, Proposal, SpeculativeOptions, SpeculativeStats
+from genai_lab.decoding.speculation import AdaptiveWidth, Cooldown, SpeculativeOptions, SpeculativeStats
 from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import StateError
 from genai_lab.generation.proposers import Proposer
 from genai_lab.generation.run_log import RunLog
-from genai_lab.generation.verifying import Chosen, Decided, decide, unseen
+from genai_lab.generation.speculative_round import Round, Times
+from genai_lab.generation.verifying import Chosen, Decided, decide
 from genai_lab.models import Model, RunExtras, make_one
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import EffectiveMode
-from genai_lab.tracing import NULL, Origin, RoundFact, Tracer
+from genai_lab.tracing import Origin, Tracer
 from genai_lab.tracing.speculation_facts import Why
 from genai_lab.types import FinishReason, Tensor
-
-
-@dataclass(slots=True)
-class Round:
-    """What the present queue came from."""
-
-    proposed: int
-    accepted: int
-    started_ns: int
-    emitted: int = 0
-    fact: RoundFact | None = None  # None: nobody records
-    tracer: Tracer = NULL
 
 
 class Speculative:
@@ -222,7 +210,8 @@ class Speculative:
         self._round = Round(len(proposal.tokens), accepted, start)
         self._stats.count_round(width, accepted, len(proposal.tokens))
         if tracer.enabled:
-            self._record_round(proposal, width, (start, proposed, checked), place)
+            times = Times(start, proposed - start, checked - proposed)
+            self._round.record(self._proposer.by, self._stats.rounds, proposal, decided, width, times, length, place)
         return True
 
     def _check(self, proposed: NDArray[np.int32], tracer: Tracer) -> NDArray[np.float32]:
@@ -271,7 +260,7 @@ class Speculative:
 
     def _end_round(self, ended: Round, tracer: Tracer) -> None:
         """Everything was handed out; the last token is not in the cache yet and joins the next run."""
-        self._tell(ended)
+        ended.tell()
         self._round = None
         self._stats.complete_round(ended.accepted, ended.proposed)
         if self.finish is None:
@@ -285,36 +274,6 @@ class Speculative:
         self._joins_next = True
         if ended.proposed == 1 and self.finish is None and self._proposer.anchors_narrow_rounds:
             self._present_row(tracer)
-
-    def _record_round(self, proposal: Proposal, width: int, moments: tuple[int, int, int], place: Place) -> None:
-        """Tell the tracer of a round that begins. `moments`: when it started, had proposed, had checked."""
-        start, proposed, checked = moments
-        if self._round is None:
-            raise AssertionError("a round is under way")
-        looked_at = [one.proposed for one in self._queue if one.proposed is not None]
-        rest = [unseen(proposal, index) for index in range(len(looked_at), len(proposal.tokens))]
-        self._round.tracer = place.tracer
-        self._round.fact = RoundFact(
-            run=place.run,
-            round=self._stats.rounds,
-            index=place.index,
-            position=len(self._tokens),
-            by=self._proposer.by,
-            source=-1 if proposal.source is None else proposal.source,
-            width=width,
-            start_ns=start,
-            draft_ns=proposed - start,
-            target_ns=checked - proposed,
-            end_ns=perf_counter_ns(),
-            proposed=(*looked_at, *rest),
-            token=self._queue[-1].chosen[0].token,
-        )
-        self._tell(self._round)
-
-    def _tell(self, told: Round, discarded: int = 0, why: Why = Why.NOTHING) -> None:
-        """What the round has come to, to whoever recorded its beginning."""
-        if told.fact is not None:
-            told.tracer.speculation(replace(told.fact, emitted=told.emitted, discarded=discarded, why=why))
 
     def _step_alone(self, tracer: Tracer) -> None:
         """A plain step, when nothing was proposed."""
@@ -338,7 +297,7 @@ class Speculative:
         """Throw away what is decided and not handed out. `thrown`: tokens of the round that were thrown away before."""
         interrupted = interrupted or bool(self._queue)
         if self._round is not None:
-            self._tell(self._round, thrown + len(self._queue), why)
+            self._round.tell(thrown + len(self._queue), why)
         self._stats.tokens_discarded += len(self._queue)
         self._stats.interrupted_rounds += interrupted
         self._queue.clear()
