@@ -267,7 +267,9 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
     paintRing(g, colours.tones.mark, { ...spot, w: grid.w, h: grid.h }, small ? 2 : 3, 2);
   };
 
+  let legendInk: EngineInk | null = null; // what it was painted with: a page may be hidden while its theme changes
   const paintLegend = (colours: EngineInk): void => {
+    legendInk = colours;
     const hue = hueOf(colours, store.at.request);
     const plain: Look = {
       state: "used",
@@ -428,7 +430,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
       paintStrip(g, scene, ink);
       paintPool(g, scene, ink);
       drawOver();
-      if (change !== "data" || !legend.children.length) paintLegend(ink);
+      if (change !== "data" || legendInk !== ink) paintLegend(ink);
       saySummary(engine.pool(store.at.step));
       sayBlock();
       card.caption(
