@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,10 @@ def decide(
     """
     is_plain = not (chooser.processors or chooser.stopping or chooser.sampler)
     if is_plain and chooser.mode is SamplingMode.GREEDY:
-        return _by_argmax(proposal, rows, place.tracer.enabled)
+        start = perf_counter_ns()
+        decided = _by_argmax(proposal, rows, place.tracer.enabled)
+        place.tracer.stage(place.run, place.index, "select", start, perf_counter_ns(), len(decided))
+        return decided
     return _one_by_one(proposal, rows, text, chooser, place)
 
 

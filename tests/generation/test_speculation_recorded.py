@@ -226,3 +226,14 @@ def test_a_token_put_there_by_hand_was_not_proposed(tmp_path: Path) -> None:
     assert tokens["token"][branch].tolist() == [5, 6]
     assert tokens["origin"][branch].tolist() == [Origin.ALONE, Origin.ACCEPTED]
     assert trace.rounds()["index"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLING])
+def test_choosing_is_a_stage(pair: og.Model, options: dict[str, Any]) -> None:
+    trace, _ = recorded(pair, options, max_draft_tokens=3)
+    stages, rounds = trace.stages(), trace.rounds()
+    assert set(rounds["index"]) <= set(stages[stages["stage"] == "run_decode"]["token"])
+    if not options:
+        chosen = stages[stages["stage"] == "select"]
+        assert chosen["token"].tolist() == rounds["index"].tolist()
+        assert chosen["n"].tolist() == (rounds["accepted"] + 1).tolist()
