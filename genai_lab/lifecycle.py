@@ -64,9 +64,9 @@ class LiveObjects(Sequence[LiveObject]):
     def __repr__(self) -> str:
         if not self._found:
             return "nothing is alive"
-        lines = [f"{'kind':10} {'memory':>10} {'age':>8}  what"]
-        lines += [f"{o.kind:10} {in_units(o.bytes):>10} {o.age_s:>6.1f} s  {o.words}" for o in self._found]
-        return "\n".join([*lines, f"{'together':10} {in_units(self.total_bytes):>10}"])
+        lines = [f"{'kind':12} {'memory':>10} {'age':>8}  what"]
+        lines += [f"{o.kind:12} {in_units(o.bytes):>10} {o.age_s:>6.1f} s  {o.words}" for o in self._found]
+        return "\n".join([*lines, f"{'together':12} {in_units(self.total_bytes):>10}"])
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -102,8 +102,8 @@ def died(thing: object) -> None:
 
 
 def live_objects() -> LiveObjects:
-    """What was made by this process and is neither closed nor dropped: `Model`, `Generator`, `Engine`, `Request`,
-    `Adapters`.
+    """What was made by this process and is neither closed nor dropped: `Model`, `Generator`, `MtpGenerator`, `Engine`,
+    `Request`, `Adapters`.
 
     The bytes are each object's own: a model's files, a generator's cache (reserved for `max_length` tokens; memory is
     used as tokens arrive), an engine's rows, of a request the tokens that it has in them (already counted in the

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from genai_lab.generation.checks import check_goes_on, check_not_empty
 from genai_lab.generation.mtp_proposer import HiddenNames, MtpProposer
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.speculative import Speculative
+from genai_lab.lifecycle import born, died
 from genai_lab.models import Model
 from genai_lab.sampling import RandomStream
 from genai_lab.tracing import current_tracer
@@ -55,15 +57,17 @@ class MtpGenerator:
         names = hidden_names(model, head)
         _check_fit(model, head, names, params)
         self.model, self.mtp_model, self.params = model, head, copy(params)
-        self._names = names
-        self._search = self._make_search()
+        self._names, self._owns_head = names, mtp_model is None
+        self._search: Speculative | None = self._make_search()
+        size = params.kv_cache_bytes + head.kv_bytes_per_token * params.options.max_length
+        born(self, "MtpGenerator", lambda _: size)
 
     def append_tokens(self, tokens: ArrayLike | Tensor) -> None:
         """Add tokens [n] and read them at once; what was decided ahead is thrown away.
 
         Raises as `Generator.append_tokens`.
         """
-        self._search.append(tokens, current_tracer())
+        self._live().append(tokens, current_tracer())
 
     def generate_next_token(self) -> None:
         """One more token.
@@ -71,39 +75,67 @@ class MtpGenerator:
         Raises:
             StateError: nothing was appended yet, or the generation is done.
         """
-        check_not_empty(self._search, "generate_next_token")
-        check_goes_on(self._search)
-        self._search.generate(current_tracer())
+        search = self._live()
+        check_not_empty(search, "generate_next_token")
+        check_goes_on(search)
+        search.generate(current_tracer())
 
     def get_sequence(self) -> NDArray[np.int32]:
         """A copy of every token so far, prompt included, [n] int32. As in onnxruntime-genai, and unlike a Generator's,
         it ends with the end token that was chosen."""
-        text = self._search.sequence(0)
-        return np.append(text, self._search.next_tokens) if self.finish_reason is FinishReason.EOS else text
+        search = self._live()
+        text = search.sequence(0)
+        return np.append(text, search.next_tokens) if self.finish_reason is FinishReason.EOS else text
 
     def is_done(self) -> bool:
         """Whether an end token was chosen, or max_length is reached."""
-        return self._search.finish is not None
+        return self._live().finish is not None
 
     def get_stats(self) -> dict[str, Any]:
         """What `Generator.get_speculative_stats` gives, and under shorter names the runs of the main model after the
         prompt's (`forwards`), the proposed tokens that were looked at (`trials`) and accepted (`accepts`)."""
-        stats = self._search.stats
+        stats = self._live().stats
         forwards, trials = stats["target_forward_passes"], stats["draft_tokens_evaluated"]
         return stats | {"forwards": forwards, "trials": trials, "accepts": stats["draft_tokens_accepted"]}
 
     def reset(self) -> None:
         """Forget every token, the counters too: as if it had just been made."""
+        self._live()
         self._search = self._make_search()
 
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the generation is done; None while it goes on."""
-        return self._search.finish
+        return self._live().finish
+
+    def close(self) -> None:
+        """Free the caches. Any later call is an error; closing twice is allowed. The models stay as they are, but for a
+        head that was loaded here."""
+        self._search = None
+        if self._owns_head:
+            self.mtp_model.close()
+        died(self)
+
+    def __enter__(self) -> MtpGenerator:
+        self._live()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __repr__(self) -> str:
+        if self._search is None:
+            return "<genai_lab.MtpGenerator: closed>"
         state = "done" if self.is_done() else "going on"
         return f"<genai_lab.MtpGenerator: {self._search.token_count} tokens, {state}>"
+
+    def _live(self) -> Speculative:
+        if self._search is None:
+            raise StateError("this MtpGenerator is closed; make a new one from the models and the params")
+        _ = self.model.graph, self.mtp_model.graph  # say so when a model is closed
+        return self._search
 
     def _make_search(self) -> Speculative:
         model, params, options = self.model, self.params, self.params.options

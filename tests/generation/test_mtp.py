@@ -207,3 +207,19 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     (head / "genai_config.json").write_text(json.dumps(config))
     with pytest.raises(ArgumentError, match="8 tokens, the head's 9"):
         mtp(og.Model(main), og.Model(head))
+
+
+def test_after_close_every_call_says_so(llama: og.Model) -> None:
+    with mtp(llama, None) as made:
+        written(made, [40])
+        own = made.mtp_model
+        assert "MtpGenerator" in {thing.kind for thing in og.live_objects()}
+    made.close()
+    calls = (made.generate_next_token, made.get_sequence, made.is_done, made.get_stats, made.reset)
+    for call in (*calls, lambda: made.append_tokens([1])):
+        with pytest.raises(StateError, match="this MtpGenerator is closed"):
+            call()
+    assert repr(made) == "<genai_lab.MtpGenerator: closed>"
+    with pytest.raises(StateError, match="closed"):
+        _ = own.graph
+    assert plain(llama, prompt=[40])[0] == 40, "the main model stays"
