@@ -119,10 +119,10 @@ def test_a_draft_is_listed_and_counted_once(places: Places, nothing_else: int) -
 def test_the_list_reads_as_a_table() -> None:
     found = LiveObjects([LiveObject("Model", 3 * 2**20, 1.25, "<m>"), LiveObject("Generator", 512, 0.5, "a & b")])
     assert repr(found).splitlines() == [
-        "kind           memory      age  what",
-        "Model         3.0 MiB    1.2 s  <m>",
-        "Generator       512 B    0.5 s  a & b",
-        "together      3.0 MiB",
+        "kind             memory      age  what",
+        "Model           3.0 MiB    1.2 s  <m>",
+        "Generator         512 B    0.5 s  a & b",
+        "together        3.0 MiB",
     ]
     html = found._repr_html_()
     assert "&lt;m&gt;" in html
