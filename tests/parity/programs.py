@@ -301,14 +301,15 @@ def compare(program: Program, theirs: Side, ours: Side, rules: Sequence[Rule], t
     """Drive both; the first difference that no rule explains."""
     drivers = Driver(theirs, program), Driver(ours, program)
     tally.programs += 1
-    last, moved = Seen(), []
+    last = Seen()
+    moved: list[str] = []
     for at in range(-1, len(program.calls)):
         call = program.calls[at] if at >= 0 else None
         moment = Moment(program, program.calls[: max(at, 0)], call, last, tuple(moved))
-        found = [driver.make() if call is None else driver.do(call) for driver in drivers]
+        found = tuple(driver.make() if call is None else driver.do(call) for driver in drivers)
         tally.calls += 1
         what = unlike(found[0], found[1])
-        rule = next((one for one in rules if one.explains(moment, *found, bool(what))), None)
+        rule = next((one for one in rules if one.explains(moment, found[0], found[1], bool(what))), None)
         if what and rule is None:
             return Difference(program, at, what, found[0], found[1])
         if rule is not None:
@@ -358,6 +359,10 @@ def shortest(program: Program, fails: Callable[[Program], bool]) -> Program:
     return program
 
 
+def _without(options: Options, name: str) -> Options:
+    return {key: value for key, value in options.items() if key != name}
+
+
 def _smaller(program: Program) -> Iterator[Program]:
     calls = program.calls
     for size in (len(calls) // 2, len(calls) // 4, 1):
@@ -365,10 +370,10 @@ def _smaller(program: Program) -> Iterator[Program]:
             yield replace(program, calls=calls[:start] + calls[start + size :])
     if program.guidance is not None:
         yield replace(program, guidance=None)
-    for part in ("search", "speculative"):
-        options: Options = getattr(program, part)
-        for name in options:
-            yield replace(program, **{part: {key: value for key, value in options.items() if key != name}})
+    for name in program.search:
+        yield replace(program, search=_without(program.search, name))
+    for name in program.speculative:
+        yield replace(program, speculative=_without(program.speculative, name))
     for place, call in enumerate(calls):
         if call.name == "append" and isinstance(call.given[0], list) and len(call.given[0]) > 1 and program.rows == 1:
             for half in (call.given[0][: len(call.given[0]) // 2], call.given[0][1:]):
