@@ -100,7 +100,8 @@ def log_probs(model: genai_lab.Model, tokens: NDArray[np.int32]) -> NDArray[np.f
     state.run()
     logits = state.read_all_logits().astype(np.float64)
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return found
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from genai_lab.engine.view import queue_view
 from genai_lab.kvcache import PagedCache
 from genai_lab.lifecycle import born, died
 from genai_lab.models import Model
+from genai_lab.models.attention_window import attention_window
 from genai_lab.models.rows import RowsExecutor
 from genai_lab.tracing import Tracer, current_tracer
 
@@ -108,6 +109,7 @@ class Engine(EngineFace):
             limits.block_size,
             prefix_caching=prefix_caching,
             writes_in_place=self._store.writes_in_place,
+            window=attention_window(model),
         )
         self._rows = RowTable(limits.max_batch_size)
         self._memory = Memory(self._cache, self._store, self._rows)

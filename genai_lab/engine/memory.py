@@ -59,11 +59,15 @@ class Memory:
         self._vacate(state)
 
     def rewind(self, state: RequestState, length: int, step: int) -> None:
-        """Keep the first `length` tokens."""
-        if state.row is not None and state.computed > length:
+        """Keep the first `length` tokens; nothing, when what they see fell out of a window and must be read again."""
+        if state.row is None or state.computed <= length:
+            return
+        if self.cache.can_go_back(state.request, length):
             self.cache.rewind(state.request, length, step)
             self.store.rewind(state.row, length)
             state.computed = length
+        else:
+            self.evict(state)
 
     def fork(self, source: RequestState, target: RequestState, step: int) -> bool:
         """`target` gets a row and shares all blocks of `source`; False, and nothing, when there is no room."""

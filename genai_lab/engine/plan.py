@@ -62,6 +62,7 @@ class RequestView:
     held_blocks: int  # blocks it holds, or would share
     preemptions: int
     follows: int | None = None  # a request that is about to read the same prompt; it takes over what that one reads
+    past_blocks: int = 0  # blocks of its beginning that fell out of its window: needed no more
 
     @property
     def remaining(self) -> int:
@@ -83,10 +84,18 @@ class QueueView:
     block_size: int
     chunk_size: int  # largest prompt chunk of one request in one step
     rows: int  # places in the batch (max_batch_size)
+    window: int | None = None  # tokens that a token sees, itself included; None: all before it
 
     def new_blocks(self, request: RequestView, tokens: int) -> int:
-        """Blocks it must be given to hold `tokens` more."""
-        return max(0, -(-(request.num_computed + tokens) // self.block_size) - request.held_blocks)
+        """Blocks it must be given to hold `tokens` more. With a window, blocks fall out of it between the runs: no more
+        than it ever holds at a time."""
+        places = -(-(request.num_computed + tokens) // self.block_size)
+        needed = max(0, places - request.held_blocks - request.past_blocks)
+        if self.window is None:
+            return needed
+        run = min(tokens, max(self.chunk_size, request.next_tokens if request.is_decode else 0))
+        most = -(-(self.window - 1 + run) // self.block_size) + 1
+        return min(needed, max(0, most - request.held_blocks))
 
 
 @dataclass(frozen=True, slots=True)

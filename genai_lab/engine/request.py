@@ -152,7 +152,7 @@ class RequestState:
                 return False, stop - computed
         return True, 1 + self.drafts.size
 
-    def view(self, held_blocks: int, cached: int, follows: int | None = None) -> RequestView:
+    def view(self, held_blocks: int, cached: int, follows: int | None = None, past_blocks: int = 0) -> RequestView:
         """What a policy may know. `cached`: tokens it would take over, while it waits."""
         computed = cached if self.status is Status.WAITING else self.computed
         is_decode, tokens = self.next_run(computed)
@@ -168,6 +168,7 @@ class RequestState:
             held_blocks=held_blocks,
             preemptions=self.preemptions,
             follows=follows,
+            past_blocks=past_blocks,
         )
 
     def marked_tokens(self) -> NDArray[np.int32]:

@@ -8,6 +8,7 @@ from genai_lab.engine.limits import EngineLimits
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.plan import QueueView, RequestView, Status
 from genai_lab.engine.request import RequestState
+from genai_lab.kvcache import PagedCache
 
 LOOKED_AT = 64  # waiting requests that a policy sees in one step
 BUSY = (Status.WAITING, Status.RUNNING)
@@ -26,7 +27,7 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
     return QueueView(
         step=step,
         waiting=tuple(_view_waiting(state, states, memory) for state in waiting[:LOOKED_AT]),
-        running=tuple(s.view(cache.num_blocks_of(s.request), s.computed) for s in by_status[Status.RUNNING]),
+        running=tuple(_view_running(state, cache) for state in by_status[Status.RUNNING]),
         budget=limits.max_scheduled_tokens,
         free_rows=memory.table.free + len(idle),
         free_blocks=cache.pool.num_free + sum(cache.num_blocks_of(n) for n in idle),
@@ -34,6 +35,7 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
         block_size=limits.block_size,
         chunk_size=limits.chunk_size,
         rows=limits.max_batch_size,
+        window=None if cache.window is None else cache.window.tokens,
     )
 
 
@@ -52,4 +54,8 @@ def _view_waiting(state: RequestState, states: States, memory: Memory) -> Reques
     match = memory.cache.match_prefix(state.marked_tokens()[:-1], state.options.adapter, state.options.salt)
     leader = leader_of(state, states)
     follows = None if leader is None else leader.request
-    return state.view(len(match.blocks), match.num_cached_tokens, follows)
+    return state.view(len(match.blocks), match.num_cached_tokens, follows, match.first_block)
+
+
+def _view_running(state: RequestState, cache: PagedCache) -> RequestView:
+    return state.view(cache.num_blocks_of(state.request), state.computed, past_blocks=cache.first_block(state.request))

@@ -41,6 +41,8 @@ class PrefixMatch:
     num_cached_tokens: int
     miss: Miss | None
     """Why the block after the last adopted one was not; None for an empty prompt."""
+    first_block: int = 0
+    """Place of `blocks[0]` in the sequence: those before it are out of the window and not needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class BlockCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyOnWrite:
-    """`source` is shared or kept for others, so the request goes on in `target`, block `index` of its table."""
+    """`source` is shared or kept for others, so the request goes on in `target`, block `index` of its sequence."""
 
     index: int
     source: int
@@ -111,7 +113,7 @@ class Receipt:
     start: int
     stop: int
     first_index: int
-    """Place of `new_blocks[0]` in the request's block table."""
+    """Place of `new_blocks[0]` in the sequence, in blocks."""
     new_blocks: tuple[int, ...]
     copies: tuple[CopyOnWrite, ...]
     evicted: tuple[Eviction, ...]
@@ -136,6 +138,8 @@ class Committed:
     swaps: tuple[Swap, ...]
     num_tokens: int
     """Of the whole sequence now."""
+    first_block: int = 0
+    """The first block that the request still holds; those before it fell out of its window."""
 
 
 @dataclass(frozen=True, slots=True)

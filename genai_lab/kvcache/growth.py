@@ -12,6 +12,7 @@ from genai_lab.kvcache.blocks import BlockPool
 from genai_lab.kvcache.facts import BlockCopy, Committed, Freed, Receipt, Swap, Tokens
 from genai_lab.kvcache.keys import TOKEN_BYTES, token_bytes
 from genai_lab.kvcache.table import RequestTable, blocks_for
+from genai_lab.kvcache.window import Window
 
 
 def must_copy(pool: BlockPool, table: RequestTable) -> bool:
@@ -38,7 +39,7 @@ def take_over(pool: BlockPool, table: RequestTable, receipt: Receipt) -> None:
     """Reserved blocks join the table as far as its tokens need them; the others are given up."""
     for copy in receipt.copies:
         pool.own(copy.target, table.request, table.step)
-        table.blocks[copy.index] = copy.target
+        table.blocks[copy.index - table.first_block] = copy.target
         pool.let_go(copy.source, table.step)
     needed = blocks_for(table.num_tokens, pool.block_size) - receipt.first_index
     for block in receipt.new_blocks[:needed]:
@@ -55,7 +56,8 @@ def cache_full_blocks(pool: BlockPool, table: RequestTable, data: bytes) -> Comm
     swaps: list[Swap] = []
     for place in range(0, len(data) - size + 1, size):
         index = len(table.keys)
-        key, block = table.last_key.child(data[place : place + size]), table.blocks[index]
+        at = index - table.first_block
+        key, block = table.last_key.child(data[place : place + size]), table.blocks[at]
         found = pool.prefixes.find(key)
         if table.epoch != pool.epoch:
             pass  # the cache was cleared after this request began: what it computed stays its own
@@ -63,13 +65,23 @@ def cache_full_blocks(pool: BlockPool, table: RequestTable, data: bytes) -> Comm
             pool.cache(block, key)
             stores.append(BlockCopy(block, index * pool.block_size, (index + 1) * pool.block_size))
         else:
-            key, table.blocks[index] = found
-            pool.hold(table.blocks[index], table.step)
+            key, table.blocks[at] = found
+            pool.hold(table.blocks[at], table.step)
             pool.let_go(block, table.step)
-            swaps.append(Swap(index, block, table.blocks[index]))
+            swaps.append(Swap(index, block, table.blocks[at]))
         table.keys.append(key)
     table.tail = data[(len(table.keys) - first) * size :]
     return Committed(tuple(stores), len(stores), tuple(swaps), table.num_tokens)
+
+
+def leave_window(pool: BlockPool, table: RequestTable, window: Window | None) -> None:
+    """Let go of the blocks that no later token of the table sees, the first one first."""
+    first = 0 if window is None else window.first_block(table.num_tokens)
+    count = max(0, first - table.first_block)
+    for block in table.blocks[:count]:
+        pool.let_go(block, table.step)
+    del table.blocks[:count]
+    table.first_block += count
 
 
 def let_go(pool: BlockPool, blocks: Sequence[int], step: int) -> Freed:

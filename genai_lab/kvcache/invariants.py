@@ -66,7 +66,7 @@ def tables_have_room_for_their_tokens(s: CacheSnapshot) -> list[str]:
     """3: used + empty slots = owned capacity; no paged block without a token (a static cache owns all at once)."""
     wrong = []
     for owner in s.requests:
-        capacity, size = len(owner.block_table) * s.block_size, s.block_size
+        capacity, size = (owner.first_block + len(owner.block_table)) * s.block_size, s.block_size
         empty = capacity - owner.num_tokens
         if empty < 0 or (s.kind == "paged" and empty >= size):
             wrong.append(f"request {owner.request} has {owner.num_tokens} tokens in {capacity} slots")
@@ -110,7 +110,7 @@ def shared_blocks_stand_at_their_place(s: CacheSnapshot) -> list[str]:
     places: dict[int, tuple[int, str, str]] = {}
     wrong = []
     for owner in s.requests:
-        for place, block in enumerate(owner.block_table):
+        for place, block in enumerate(owner.block_table, owner.first_block):
             mine = (place, owner.adapter, owner.salt)
             if places.setdefault(block, mine) != mine:
                 wrong.append(f"block {block} stands at different places or under different adapters or salts")
@@ -148,7 +148,10 @@ def empty_blocks_are_taken_first(s: CacheSnapshot) -> list[str]:
 
 
 def tails_go_before_heads(s: CacheSnapshot) -> list[str]:
-    """11b: a cached free block stands before its parent in the free queue, and a used one's parent is not free."""
+    """11b: a cached free block stands before its parent in the free queue, and a used one's parent is not free. (With a
+    window it is the other way round: beginnings fall out of it.)"""
+    if s.window is not None:
+        return []
     place = {block: index for index, block in enumerate(s.free_queue)}
     by_hash = {hash_: block for block, hash_ in enumerate(s.hashes) if hash_ is not None}
     wrong = []
@@ -159,12 +162,26 @@ def tails_go_before_heads(s: CacheSnapshot) -> list[str]:
     return wrong
 
 
+def only_the_window_is_held(s: CacheSnapshot) -> list[str]:
+    """3b: a request holds the blocks that its next token sees and none before them; without a window all."""
+    wrong = []
+    for owner in s.requests:
+        out_of_sight = 0 if s.window is None else max(0, owner.num_tokens - s.window + 1) // s.block_size
+        if owner.first_block != out_of_sight:
+            wrong.append(
+                f"request {owner.request} with {owner.num_tokens} tokens holds blocks from {owner.first_block} on; its "
+                f"next token sees them from {out_of_sight} on"
+            )
+    return wrong
+
+
 INVARIANTS: tuple[Callable[[CacheSnapshot], list[str]], ...] = (
     every_block_is_somewhere,
     ids_are_in_range_and_once,
     ref_counts_are_holders,
     the_free_queue_has_the_free_blocks,
     tables_have_room_for_their_tokens,
+    only_the_window_is_held,
     reserved_blocks_have_one_receipt,
     only_full_blocks_can_be_found,
     shared_blocks_stand_at_their_place,

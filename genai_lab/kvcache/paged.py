@@ -17,12 +17,15 @@ Beyond the interface first agreed on:
   an evicted block cannot come back on release.
 - NOT_COMPUTED_YET is one more reason of a miss: a live request is about to compute the same block.
 - `fork` returns a `Forked`.
+- `window=` is for local attention: blocks that no later token sees are let go at commit (`genai_lab.kvcache.window`).
+  `rewind` and `fork` to a place whose window is gone are refused; `can_go_back` says so before.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from genai_lab.errors import ArgumentError
 from genai_lab.kvcache.blocks import BlockPool, Taken
 from genai_lab.kvcache.eviction import Eviction, EvictionPolicy
 from genai_lab.kvcache.facts import (
@@ -41,7 +44,7 @@ from genai_lab.kvcache.facts import (
     Tokens,
 )
 from genai_lab.kvcache.fit import fit_of, match_of, walk_prompt
-from genai_lab.kvcache.growth import cache_full_blocks, let_go, must_copy, new_data, take_over
+from genai_lab.kvcache.growth import cache_full_blocks, leave_window, let_go, must_copy, new_data, take_over
 from genai_lab.kvcache.invariants import check_cache
 from genai_lab.kvcache.keys import Hasher, block_hash, token_bytes
 from genai_lab.kvcache.picture import paged_snapshot, paged_usage
@@ -49,7 +52,15 @@ from genai_lab.kvcache.prefix import Walk
 from genai_lab.kvcache.receipts import check_committed, check_num_new, check_open
 from genai_lab.kvcache.snapshots import CacheSnapshot, Usage
 from genai_lab.kvcache.suspension import Suspended, resume, suspend
-from genai_lab.kvcache.table import RequestTable, blocks_for, find_idle_table, find_table, must_be_new
+from genai_lab.kvcache.table import (
+    RequestTable,
+    blocks_for,
+    check_length,
+    find_idle_table,
+    find_table,
+    must_be_new,
+)
+from genai_lab.kvcache.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,7 @@ class PagedCache:
         eviction: chooses which cached block is given up; default `LeastRecentlyUsed()`.
         writes_in_place: a run writes into pool blocks (`VmStore`) rather than into rows of its own (`SlotStore`).
         hasher: 48-bit hash of a block's content.
+        window: tokens that a token sees, itself included, in every layer; None: all before it.
 
     >>> import numpy as np
     >>> cache = PagedCache(num_blocks=4, block_size=2)
@@ -95,10 +107,12 @@ class PagedCache:
         eviction: EvictionPolicy | None = None,
         writes_in_place: bool = False,
         hasher: Hasher = block_hash,
+        window: int | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size, eviction, hasher)
         self.num_blocks, self.block_size = num_blocks, block_size
         self.prefix_caching, self.writes_in_place = prefix_caching, writes_in_place
+        self.window = None if window is None else Window(window, block_size)
         self._tables: dict[int, RequestTable] = {}
         self._pending: dict[int, _Pending] = {}
         self._next_receipt = 0
@@ -113,15 +127,25 @@ class PagedCache:
     def can_allocate(self, tokens: Tokens, adapter: str = "", salt: str = "", *, tokens_now: int | None = None) -> Fit:
         """Whether there is room for all of `tokens`, or for the first `tokens_now` of those not cached."""
         data = token_bytes(tokens)
-        return fit_of(self.pool, data, self._walk(data, adapter, salt), tokens_now)
+        return fit_of(self.pool, data, self._walk(data, adapter, salt), tokens_now, self.window)
 
     def block_table(self, request: int) -> tuple[int, ...]:
-        """The request's blocks in order; what is only reserved is not among them."""
+        """The request's blocks in order; what is only reserved, and what fell out of its window, is not among them."""
         return tuple(find_table(self._tables, request).blocks)
 
     def num_blocks_of(self, request: int) -> int:
         """How many blocks that are."""
         return len(find_table(self._tables, request).blocks)
+
+    def first_block(self, request: int) -> int:
+        """Place of the first of them in the request's sequence: as many fell out of its window."""
+        return find_table(self._tables, request).first_block
+
+    def can_go_back(self, request: int, length: int) -> bool:
+        """Whether the request still holds what the token after its first `length` sees."""
+        table = find_table(self._tables, request)
+        check_length(table, length)
+        return self.window is None or self.window.first_block(length) >= table.first_block
 
     def num_tokens(self, request: int) -> int:
         """Tokens whose keys and values are in the request's blocks."""
@@ -150,7 +174,7 @@ class PagedCache:
         must_be_new(self._tables, request)
         data = token_bytes(tokens)
         walk = self._walk(data, adapter, salt)
-        fit = fit_of(self.pool, data, walk, tokens_now)
+        fit = fit_of(self.pool, data, walk, tokens_now, self.window)
         if not fit.fits:
             return Shortage(fit.needs_blocks, fit.free_blocks)
         match = self._match(walk, data)
@@ -158,10 +182,18 @@ class PagedCache:
             self.pool.hold(block, step, hit=True)
         cached = match.num_cached_tokens
         self._tables[request] = RequestTable(
-            request, walk.root, data, list(walk.blocks), list(walk.keys), cached, cached, epoch=self.pool.epoch
+            request,
+            walk.root,
+            data,
+            list(walk.blocks),
+            walk.first,
+            list(walk.keys),
+            cached,
+            cached,
+            epoch=self.pool.epoch,
         )
         size = self.block_size
-        loads = tuple(BlockCopy(block, i * size, (i + 1) * size) for i, block in enumerate(walk.blocks))
+        loads = tuple(BlockCopy(block, i * size, (i + 1) * size) for i, block in enumerate(walk.blocks, walk.first))
         return Allocation(request, walk.blocks, cached, loads, (), match)
 
     def admit(self, wanted: ReservationRequest) -> Admission | Shortage:
@@ -184,7 +216,7 @@ class PagedCache:
         """
         table = find_idle_table(self._tables, request)
         check_num_new(num_new, request)
-        start, first = table.num_tokens, len(table.blocks)
+        start, first = table.num_tokens, table.num_places
         stop = start + num_new
         fresh = blocks_for(stop, self.block_size) - first
         copy = must_copy(self.pool, table)
@@ -224,7 +256,9 @@ class PagedCache:
         del self._pending[receipt.id]
         table.receipt, table.num_tokens = None, len(tokens)
         take_over(self.pool, table, receipt)
-        return cache_full_blocks(self.pool, table, data)
+        committed = cache_full_blocks(self.pool, table, data)
+        leave_window(self.pool, table, self.window)
+        return replace(committed, first_block=table.first_block) if table.first_block else committed
 
     def release(self, receipt: Receipt) -> None:
         """Undo a reservation: blocks, evictions and the free queue's order are as before.
@@ -264,14 +298,20 @@ class PagedCache:
         self._remember_end(suspended.table)
 
     def rewind(self, request: int, length: int, step: int = 0) -> Freed:
-        """Keep the first `length` tokens. Writing on into a block that others can find copies it first."""
+        """Keep the first `length` tokens. Writing on into a block that others can find copies it first.
+
+        Raises:
+            ArgumentError: more tokens than there are, or so few that what they see fell out of the window.
+        """
         table = find_idle_table(self._tables, request)
+        self._check_back(request, length)
         return let_go(self.pool, table.cut(length, self.block_size), step)
 
     def fork(self, source: int, target: int, length: int | None = None, step: int = 0) -> Forked:
         """`target` goes on from the first `length` tokens of `source` (default: all) and shares their blocks."""
         must_be_new(self._tables, target)
         table = find_idle_table(self._tables, source).copy(target)
+        self._check_back(source, table.num_tokens if length is None else length)
         table.cut(table.num_tokens if length is None else length, self.block_size)
         for block in table.blocks:
             self.pool.hold(block, step)
@@ -290,7 +330,8 @@ class PagedCache:
 
     def snapshot(self) -> CacheSnapshot:
         """The whole state as values."""
-        return paged_snapshot(self.pool, self._tables.values(), (p.receipt for p in self._pending.values()))
+        receipts, window = (p.receipt for p in self._pending.values()), self.window
+        return paged_snapshot(self.pool, self._tables.values(), receipts, None if window is None else window.tokens)
 
     def check(self) -> list[str]:
         """What is wrong, in words; empty when nothing is."""
@@ -298,12 +339,22 @@ class PagedCache:
 
     # Parts of the above.
 
+    def _check_back(self, request: int, length: int) -> None:
+        if self.window is not None and not self.can_go_back(request, length):
+            table = find_table(self._tables, request)
+            least = table.first_block * self.block_size + self.window.tokens - 1
+            raise ArgumentError(
+                f"length is {length}; of request {request} with {table.num_tokens} tokens and a window of "
+                f"{self.window.tokens}, the blocks before token {table.first_block * self.block_size} are gone, so "
+                f"{least} to {table.num_tokens} is allowed; free it and read it again from the first token"
+            )
+
     def _remember_end(self, table: RequestTable) -> None:
         if table.tail and table.epoch == self.pool.epoch:
             self.pool.prefixes.remember_partial(table.last_key, table.tail, table.request)
 
     def _walk(self, data: bytes, adapter: str, salt: str) -> Walk:
-        return walk_prompt(self.pool, data, adapter, salt, self.prefix_caching)
+        return walk_prompt(self.pool, data, adapter, salt, self.prefix_caching, self.window)
 
     def _match(self, walk: Walk, data: bytes) -> PrefixMatch:
         return match_of(self.pool, walk, data, self._tables.values(), self.prefix_caching)

@@ -10,7 +10,9 @@ from genai_lab.kvcache.snapshots import BlockState, CacheSnapshot, ReceiptSnapsh
 from genai_lab.kvcache.table import RequestTable
 
 
-def paged_snapshot(pool: BlockPool, tables: Collection[RequestTable], receipts: Iterable[Receipt]) -> CacheSnapshot:
+def paged_snapshot(
+    pool: BlockPool, tables: Collection[RequestTable], receipts: Iterable[Receipt], window: int | None = None
+) -> CacheSnapshot:
     """The whole state of a paged cache as values."""
     keys, size = pool.keys, pool.block_size
     filled = filled_by(tables, pool.num_blocks, size)
@@ -30,6 +32,7 @@ def paged_snapshot(pool: BlockPool, tables: Collection[RequestTable], receipts: 
         requests=tuple(table.snapshot() for table in tables),
         receipts=tuple(map(receipt_snapshot, receipts)),
         free_queue=tuple(pool.free_queue),
+        window=window,
     )
 
 
@@ -78,12 +81,16 @@ def _filled_in_use(pool: BlockPool, tables: Collection[RequestTable], held: int)
     last: dict[int, int] = {}
     for table in tables:
         if table.num_tokens % pool.block_size and pool.keys[table.blocks[-1]] is None:
-            last[table.blocks[-1]] = len(table.blocks) - 1
+            last[table.blocks[-1]] = table.num_places - 1
     filled = (
-        max(tokens_in(t.num_tokens, place, pool.block_size) for t in tables if t.blocks[place : place + 1] == [block])
+        max(tokens_in(t.num_tokens, place, pool.block_size) for t in tables if _has(t, place, block))
         for block, place in last.items()
     )
     return (held - len(last)) * pool.block_size + sum(filled)
+
+
+def _has(table: RequestTable, place: int, block: int) -> bool:
+    return table.first_block <= place < table.num_places and table.blocks[place - table.first_block] == block
 
 
 def _state(pool: BlockPool, block: int) -> BlockState:
@@ -113,7 +120,7 @@ def filled_by(tables: Iterable[RequestTable], num_blocks: int, block_size: int) 
     """For each block the tokens in it, by its fullest holder."""
     filled = [0] * num_blocks
     for table in tables:
-        for place, block in enumerate(table.blocks):
+        for place, block in enumerate(table.blocks, table.first_block):
             filled[block] = max(filled[block], tokens_in(table.num_tokens, place, block_size))
     return filled
 

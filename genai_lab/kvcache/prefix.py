@@ -29,6 +29,8 @@ class Walk:
     root: BlockKey
     keys: tuple[BlockKey, ...]
     blocks: tuple[int, ...]
+    first: int = 0
+    """Blocks before those, which are out of the window: they have keys and are not needed."""
 
     @property
     def last(self) -> BlockKey:
@@ -118,7 +120,7 @@ class PrefixIndex:
 
     def explain(self, walk: Walk, data: bytes, live: Iterable[RequestTable]) -> Miss | None:
         """Why the block after `walk` is not adopted."""
-        index, size = len(walk.blocks), self.block_size * TOKEN_BYTES
+        index, size = len(walk.keys), self.block_size * TOKEN_BYTES
         rest = data[index * size : (index + 1) * size]
         position = index * self.block_size
         if not rest:

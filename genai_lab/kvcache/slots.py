@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.kvcache.contiguous import check_fits
@@ -73,6 +74,8 @@ class SlotStore:
         """Copy adopted blocks into the row, from the row where they were computed or from the pool."""
         check_row(row, self.rows)
         owed = self._owed[row]
+        if copies and copies[0].start:
+            self._clean(row, copies[0].start)
         for copy in copies:
             if owed.get(copy.start) != copy.block:
                 self._keep(row, copy.start, copy.stop)
@@ -165,6 +168,17 @@ class SlotStore:
         for place in [place for place in owed if first < place < stop]:
             block = owed[place]
             self.store(row, (BlockCopy(block, place, place + self.block_size),))
+
+    def _clean(self, row: int, stop: int) -> None:
+        """What stands in [0, stop) is out of the new sequence's window. The attention kernel reads it and takes none of
+        it, unless it is no number: a request whose model failed so must not spoil the next."""
+        check_range(0, stop, self.capacity)
+        part = self.slab[:, :, row, :, :stop]
+        with np.errstate(over="ignore", invalid="ignore"):
+            spoilt = part.dtype.kind == "f" and not np.isfinite(part.sum())
+        if spoilt:
+            self._keep(row, 0, stop)
+            part[...] = 0
 
     def _forget(self, block: int) -> None:
         """The block's content is not in a row any more, or is not wanted."""

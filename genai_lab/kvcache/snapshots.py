@@ -36,6 +36,8 @@ class RequestSnapshot:
     """Of these, adopted from the cache when it was taken in."""
     adapter: str
     salt: str
+    first_block: int = 0
+    """Place of the table's first block in the sequence: as many fell out of its window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class CacheSnapshot:
     receipts: tuple[ReceiptSnapshot, ...]
     free_queue: tuple[int, ...]
     """Free blocks, the next one to be taken first."""
+    window: int | None = None
+    """Tokens that a token sees, itself included; None: all before it."""
 
     def block(self, block: int) -> BlockSnapshot:
         """One block's row."""

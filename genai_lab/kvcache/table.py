@@ -20,6 +20,9 @@ class RequestTable:
     prompt: bytes = b""
     """Tokens known when it was taken in, int32; less after a rewind."""
     blocks: list[int] = field(default_factory=list)
+    """Those that it holds, neighbours in the sequence."""
+    first_block: int = 0
+    """Place of `blocks[0]` in the sequence: as many fell out of its window."""
     keys: list[BlockKey] = field(default_factory=list)
     """Keys of the full blocks, also of those that another block stands for in the cache."""
     num_tokens: int = 0
@@ -41,6 +44,11 @@ class RequestTable:
     def last_key(self) -> BlockKey:
         return self.keys[-1] if self.keys else self.root
 
+    @property
+    def num_places(self) -> int:
+        """Blocks of its sequence, those that fell out of its window included."""
+        return self.first_block + len(self.blocks)
+
     def copy(self, request: int) -> RequestTable:
         """The same blocks for another request."""
         return replace(self, request=request, blocks=list(self.blocks), keys=list(self.keys))
@@ -52,7 +60,7 @@ class RequestTable:
             return []
         full, rest = divmod(length, block_size)
         tail = self.keys[full].tokens if full < len(self.keys) else self.tail
-        kept = blocks_for(length, block_size)
+        kept = max(0, blocks_for(length, block_size) - self.first_block)
         surplus = self.blocks[kept:]
         del self.blocks[kept:], self.keys[full:]
         self.tail = tail[: rest * TOKEN_BYTES]
@@ -62,7 +70,15 @@ class RequestTable:
 
     def snapshot(self) -> RequestSnapshot:
         adapter, salt = self.namespace
-        return RequestSnapshot(self.request, tuple(self.blocks), self.num_tokens, self.num_cached_tokens, adapter, salt)
+        return RequestSnapshot(
+            self.request,
+            tuple(self.blocks),
+            self.num_tokens,
+            self.num_cached_tokens,
+            adapter,
+            salt,
+            self.first_block,
+        )
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:

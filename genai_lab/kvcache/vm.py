@@ -86,7 +86,7 @@ class VmStore:
             (layout.num_layers, 2, *layout.row_shape(rows, capacity)), layout.numpy_dtype
         )
         self._pool: NDArray[Any] | None = self._pool_array()
-        self._tables: list[list[int]] = [[] for _ in range(rows)]
+        self._tables: list[list[int | None]] = [[] for _ in range(rows)]  # None: out of the window, nothing mapped
         self._pieces = [0] * rows
 
     @staticmethod
@@ -113,8 +113,8 @@ class VmStore:
         """[num_blocks, layers, 2, kv_heads, block_size, head_dim], a view of the same pages."""
         return np.moveaxis(still_open(self._pool), 3, 0)
 
-    def block_table(self, row: int) -> tuple[int, ...]:
-        """The blocks mapped into a row."""
+    def block_table(self, row: int) -> tuple[int | None, ...]:
+        """The blocks mapped into a row; None where one fell out of the window."""
         check_row(row, self.rows)
         return tuple(self._tables[row])
 
@@ -124,8 +124,9 @@ class VmStore:
         return 2 + sum(map(self._cost, self._pieces))  # the pool, and what stands before the first row
 
     def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
-        """Map adopted blocks into the row."""
-        self._set_blocks(row, {copy.start // self.block_size: copy.block for copy in copies})
+        """Map adopted blocks into the row. What stands before them is out of the window: zeros, mapped to nothing."""
+        wanted = {copy.start // self.block_size: copy.block for copy in copies}
+        self._set_blocks(row, wanted, min(wanted, default=0))
 
     def map_block(self, row: int, index: int, block: int) -> None:
         """Block `index` of the row is the pool's `block`."""
@@ -141,9 +142,10 @@ class VmStore:
             self.copy_block(copy.source, copy.target)
 
     def commit(self, row: int, committed: Committed) -> None:
-        """The pool has everything already; equal blocks give way, and surplus ones go."""
+        """The pool has everything already; equal blocks give way, and surplus ones and those out of the window go."""
         self._set_blocks(row, {swap.index: swap.new for swap in committed.swaps})
         self.rewind(row, committed.num_tokens)
+        self._leave(row, committed.first_block)
 
     def release(self, row: int, receipt: Receipt) -> None:
         """Unmap the new blocks; a copied block is the shared one again."""
@@ -168,7 +170,8 @@ class VmStore:
         blocks = self._tables[source][: blocks_for(tokens, self.block_size)]
         check_range(0, tokens, len(blocks) * self.block_size)
         self.clear(target)
-        self._set_blocks(target, dict(enumerate(blocks)))
+        held = {index: block for index, block in enumerate(blocks) if block is not None}
+        self._set_blocks(target, held, blocks.count(None))
 
     def move_row(self, source: int, target: int, tokens: int) -> None:
         """Map the blocks of `source` into `target` instead."""
@@ -210,12 +213,12 @@ class VmStore:
         shape = (layout.num_layers, 2, layout.num_kv_heads, self.num_blocks, self.block_size, layout.head_dim)
         return whole.array(shape, layout.numpy_dtype)
 
-    def _set_blocks(self, row: int, wanted: dict[int, int]) -> None:
-        """Map blocks by index; all or, when there are not enough mappings, none."""
+    def _set_blocks(self, row: int, wanted: dict[int, int], holes: int = 0) -> None:
+        """Map blocks by index; all or, when there are not enough mappings, none. An empty row begins with `holes`."""
         check_row(row, self.rows)
         if not wanted:
             return
-        table = list(self._tables[row])
+        table = list(self._tables[row]) or [None] * holes
         for index, block in sorted(wanted.items()):
             self._check_place(row, index, block, len(table))
             table[index : index + 1] = [block]
@@ -231,7 +234,7 @@ class VmStore:
         if not 0 <= index <= length:
             raise ArgumentError(f"index is {index}; row {row} has {length} blocks, so 0 to {length} is allowed")
 
-    def _check_mappings(self, row: int, table: list[int]) -> None:
+    def _check_mappings(self, row: int, table: list[int | None]) -> None:
         needed = self.num_mappings - self._cost(self._pieces[row]) + self._cost(_count_pieces(table))
         if needed > self.max_mappings:
             raise CapacityError(
@@ -262,6 +265,18 @@ class VmStore:
         del self._tables[row][count:]
         self._pieces[row] = _count_pieces(self._tables[row])
 
+    def _leave(self, row: int, first: int) -> None:
+        """Unmap what stands before block `first`."""
+        table = self._tables[row]
+        gone = next((index for index, block in enumerate(table[:first]) if block is not None), first)
+        if gone >= min(first, len(table)):
+            return
+        where, piece, stop = self._open_range(), self._piece, min(first, len(table))
+        for offset in self._head_offsets(row):
+            where.blank(offset + gone * piece, (stop - gone) * piece)
+        table[gone:stop] = [None] * (stop - gone)
+        self._pieces[row] = _count_pieces(table)
+
     def _head_offsets(self, row: int) -> Iterator[int]:
         """Where the row of each layer, of keys and values, and of each head begins, in the pool's order."""
         heads = self.layout.num_kv_heads
@@ -286,9 +301,13 @@ def smallest_block(layout: KVLayout) -> int:
     return page // math.gcd(page, layout.head_dim * np.dtype(layout.dtype).itemsize)
 
 
-def _count_pieces(table: Sequence[int]) -> int:
-    """Stretches of a table that are neighbours in the pool: one mapping each."""
-    return bool(table) + sum(second != first + 1 for first, second in pairwise(table))
+def _count_pieces(table: Sequence[int | None]) -> int:
+    """Stretches of a table that are neighbours in the pool: one mapping each, as is the empty stretch before them.
+
+    >>> _count_pieces([4, 5, 7]), _count_pieces([None, None, 3]), _count_pieces([])
+    (2, 2, 0)
+    """
+    return bool(table) + sum(second != (None if first is None else first + 1) for first, second in pairwise(table))
 
 
 def _stretches(wanted: dict[int, int]) -> list[tuple[int, int, int]]:

@@ -9,8 +9,8 @@ does not build.
 
 The texts (`calibration_texts`) are prose, code, numbers and other languages, and questions to a chat model: the first
 token of a sequence and the marks of a chat have keys unlike all others. Keys are measured after their rotation by
-position. A rotation mixes two channels, a head's i-th of either half, and keeps the length of the two together; so that length
-bounds both channels at every position, also at those that no text here reaches.
+position. A rotation mixes two channels, a head's i-th of either half, and keeps the length of the two together; so that
+length bounds both channels at every position, also at those that no text here reaches.
 """
 
 from __future__ import annotations

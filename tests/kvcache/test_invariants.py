@@ -54,6 +54,11 @@ BROKEN: list[tuple[Callable[[CacheSnapshot], list[str]], Callable[[], CacheSnaps
         lambda: request_changed(0, block_table=(0, 1)),
         "3 blocks are used, tables hold 2",
     ),
+    (
+        checks.only_the_window_is_held,
+        lambda: request_changed(0, first_block=1, block_table=(1, 2)),
+        "request 0 with 9 tokens holds blocks from 1 on; its next token sees them from 0 on",
+    ),
     (checks.ids_are_in_range_and_once, lambda: request_changed(0, block_table=(0, 1, 6)), "request 0 has block 6"),
     (checks.ids_are_in_range_and_once, lambda: request_changed(0, block_table=(0, 1, 1)), "has block 1 more than once"),
     (checks.ids_are_in_range_and_once, lambda: replace(sound(), free_queue=(5, 5)), "the free queue has block 5 more"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ class Live:
 
 
 class World:
-    def __init__(self, kind: str, num_blocks: int, **options: bool) -> None:
+    def __init__(self, kind: str, num_blocks: int, **options: Any) -> None:
         self.store = make_store(kind, num_blocks)
         self.cache = PagedCache(num_blocks, BLOCK, writes_in_place=self.store.writes_in_place, **options)
         self.live: dict[int, Live] = {}
@@ -127,7 +128,7 @@ class World:
         match = self.cache.match_prefix(array(prompt), adapter, salt)
         assert self.cache.snapshot() == before, "a question changed the state"
         assert match.num_cached_tokens == fit.cached_tokens == expected
-        assert fit.needs_blocks == -(-len(prompt) // BLOCK) - expected // BLOCK
+        assert fit.needs_blocks == self.whole_needs(prompt, expected)
         allocation = self.cache.allocate(request, array(prompt), adapter, salt, self.step)
         if isinstance(allocation, Shortage):
             assert fit.never_fits and self.cache.snapshot() == before
@@ -207,7 +208,8 @@ class World:
     def fork(self, source: int, length: int) -> int:
         origin, target = self.live[source], self.next_request
         forked = self.cache.fork(source, target, length, self.step)
-        assert forked.block_table == self.cache.block_table(source)[: -(-length // BLOCK)]
+        places = -(-length // BLOCK) - self.cache.first_block(source)
+        assert forked.block_table == self.cache.block_table(source)[:places]
         row = min(set(range(ROWS)) - {live.row for live in self.live.values()})
         self.store.copy_row(origin.row, row, length)
         tokens = origin.tokens[:length]
@@ -248,6 +250,10 @@ class World:
         while length + BLOCK < len(prompt) and (adapter, salt, tuple(prompt[: length + BLOCK])) in known:
             length += BLOCK
         return length
+
+    def whole_needs(self, prompt: list[int], cached: int) -> int:
+        """Blocks for a whole prompt of which `cached` tokens are there."""
+        return -(-len(prompt) // BLOCK) - cached // BLOCK
 
     def blocks_needed(self, request: int, count: int, s: CacheSnapshot) -> int:
         """Blocks for `count` more tokens, and one for a copy when the last block is not the request's alone."""
