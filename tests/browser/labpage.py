@@ -47,6 +47,10 @@ SAVE = """async ([command, state]) => {
 }"""
 CLOSE = """async () => {
     const panel = window.jupyterapp.shell.currentWidget;
+    // control requests are answered in order, and one that a shutdown cancels is an error in the page: JupyterLab asks
+    // for a thread of its own for every widget that it meets
+    const kernel = panel.sessionContext.session?.kernel;
+    if (kernel?.supportsSubshells && kernel.connectionStatus === 'connected') await kernel.requestListSubshell({}).done;
     await panel.sessionContext.shutdown();
     panel.context.model.dirty = false;
     panel.close();
