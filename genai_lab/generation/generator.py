@@ -177,8 +177,8 @@ class Generator:
 
     def rewind_to(self, length: int) -> None:
         """Keep the first `length` tokens. The cache keeps theirs too, so going on from there reads nothing again but
-        the last token, whose logits are needed (the last two inside a prompt). A batch can be rewound to 0 only, a
-        beam search not at all."""
+        the last token, whose logits are needed (the last two inside a prompt). A rewind to where
+        a text that goes on is changes nothing. A batch can be rewound to 0 or where it is, a beam search not at all."""
         search = self._live()
         if isinstance(length, bool) or not isinstance(length, int | np.integer):
             raise ArgumentTypeError(f"rewind_to: length is {type(length).__name__}, an int is allowed")

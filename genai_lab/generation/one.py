@@ -119,7 +119,10 @@ class One:
         return self._tokens.tokens.copy()
 
     def rewind(self, length: int, tracer: Tracer) -> None:
-        """Keep the first `length` tokens, in the cache too."""
+        """Keep the first `length` tokens, in the cache too. Nothing changes when that is all of a text that goes on."""
+        if length == len(self._tokens) and self.finish is None:
+            self._rewound = True
+            return
         held = self._state.rewind(length)
         self._log.rewound(length, tracer)
         self._in_prompt = self._is_in_prompt(length)
