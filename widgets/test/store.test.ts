@@ -173,3 +173,17 @@ test("nothing listens any more after the end", () => {
   end.abort();
   expect(model.listening).toBe(0);
 });
+
+test("chunks that stream in are no news about the kernel: only its first word is", async () => {
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  const heard: string[] = [];
+  store.subscribe((change) => heard.push(change), new AbortController().signal);
+  const runs = [runOf(0, { status: "running" })];
+  for (const seq of [1, 2, 3]) {
+    const chunk = await chunkOf({ runs, seq }, 0, 0, seq);
+    model.fire("msg:custom", { type: "chunk", seq }, [new DataView(chunk.buffer as ArrayBuffer)]);
+  }
+  await untilRows(store, 3);
+  expect(heard.filter((change) => change === "kernel")).toHaveLength(1);
+});
