@@ -14,7 +14,7 @@ import numpy as np
 
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags, TurnUsage
 from genai_lab.engine.request import Request
-from genai_lab.errors import CapacityError, StateError
+from genai_lab.errors import CapacityError, GenaiLabError, StateError
 from genai_lab.tokenizer import Tokenizer
 from genai_lab.types import FinishReason
 
@@ -183,7 +183,9 @@ def _error_of(event: EngineEvent, cause: BaseException | None) -> BaseException 
             f"the conversation needs more blocks than the whole pool has, after {event.usage.generated_tokens} tokens "
             "of its answer; ask for a shorter answer, or make the engine with more num_blocks"
         )
+    elif isinstance(cause, GenaiLabError):
+        return cause  # its own words say what to do, such as those of a person's own processor that failed
     else:
-        error = StateError(f"choosing the next token failed: {cause!r}")
+        error = StateError(f"choosing the next token failed: {type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return error

@@ -26,7 +26,7 @@ from genai_lab.decoding import Hooks
 from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags
 from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
-from genai_lab.errors import ArgumentError, CapacityError, StateError, wrong_kind
+from genai_lab.errors import ArgumentError, CapacityError, GenaiLabError, StateError, wrong_kind
 from genai_lab.models import Model
 from genai_lab.types import FinishReason
 
@@ -251,7 +251,9 @@ def _error_of(event: EngineEvent, cause: BaseException | None, number: int) -> E
             f"request {number} needs more blocks than the whole pool has; set a smaller max_length, or make the engine "
             "with more num_blocks"
         )
+    elif isinstance(cause, GenaiLabError):
+        return cause
     else:
-        error = StateError(f"request {number}: choosing the next token failed: {cause!r}")
+        error = StateError(f"request {number}: choosing the next token failed: {type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return error
