@@ -175,8 +175,9 @@ class Trace:
         recording = self.recording
         dropped = (f"{count:,} {table}" for table, count in recording.dropped.items() if count)
         lost = f" (dropped: {', '.join(dropped)})" if any(recording.dropped.values()) else ""
+        runs = f"{len(recording.runs)} run(s)" if recording.runs else "no answer (beam search keeps none)"
         return (
-            f"<genai_lab.Trace: {len(recording.runs)} run(s), {len(recording.tokens['token'])} tokens, "
+            f"<genai_lab.Trace: {runs}, {len(recording.tokens['token'])} tokens, "
             f"{len(recording.stages['stage'])} stages{lost}>"
         )
 
@@ -188,15 +189,15 @@ def whole(name: str, value: object) -> int:
             return operator.index(value)  # type: ignore[arg-type]  # what is none raises
     except TypeError:  # a numpy array has the method and refuses
         pass
-    raise wrong_kind(name, value, "an integer, such as a frame's cell")
+    raise wrong_kind(name, value, "a whole number (int)")
 
 
 def runs_in_words(count: int) -> str:
     """Which runs there are.
 
     >>> runs_in_words(0), runs_in_words(1), runs_in_words(3)
-    ('it has no runs: nothing was generated yet', 'it has one run, 0', 'it has the runs 0 to 2')
+    ('it has no runs: no answer was recorded (beam search keeps none)', 'it has one run, 0', 'it has the runs 0 to 2')
     """
     if count == 0:
-        return "it has no runs: nothing was generated yet"
+        return "it has no runs: no answer was recorded (beam search keeps none)"
     return "it has one run, 0" if count == 1 else f"it has the runs 0 to {count - 1}"

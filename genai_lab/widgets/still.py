@@ -32,6 +32,7 @@ NOTE = (
     "This is a still picture of a recorded run. For the one that answers to the pointer, open the notebook in "
     "JupyterLab and run this cell again (Shift+Enter)."
 )
+NO_ANSWER = "There are timed stages but no answer in this recording (beam search keeps none)."
 # the live timeline's longest words for each stage (times.ts); any other name is a person's own processor
 STAGES = {
     "chat_template": "chat template",
@@ -64,7 +65,9 @@ def still_picture(recording: Recording, kind: str = "all") -> str:
 def answers(recording: Recording) -> str:
     """Every answer (up to four) with its tokens tinted by probability, and where the model hesitated."""
     if not len(recording.tokens["token"]):
-        return f'<p style="{SMALL}">No token was recorded yet.</p>'
+        timed = len(recording.stages["stage"]) > 0 and not recording.runs
+        words = NO_ANSWER if timed else "No token was recorded yet."
+        return f'<p style="{SMALL}">{words}</p>'
     shown = [answer(recording, run) for run in recording.runs[:MAX_RUNS]]
     if len(recording.runs) > MAX_RUNS:
         shown.append(f'<p style="{SMALL}">and {plural(len(recording.runs) - MAX_RUNS, "answer")} more</p>')

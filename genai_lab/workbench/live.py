@@ -37,7 +37,7 @@ from genai_lab.workbench.writing import Question, Writing, check_room, facts_of
 PAUSE = 1 / 30  # seconds between two messages to the page
 NAP = 0.03  # seconds between two looks at what the page says while a cell waits
 BRANCH_TOKENS = 256  # a branch may be this long at least, whatever the length of the run it leaves
-NOTHING = "Nothing was generated in this recording, so there is nothing to continue."
+NOTHING = "No answer is in this recording (beam search keeps none), so there is nothing to continue."
 NO_MODEL = (
     "The generator that wrote this is gone, and the trace knew its model by it only. "
     "Give it the model: trace.show(model=model)."

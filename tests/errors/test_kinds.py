@@ -302,9 +302,9 @@ def test_runs_that_are_not_there_say_which_are(place: Place) -> None:
             call(99)
     with og.record() as empty:
         pass
-    with pytest.raises(GenaiLabError, match=r"run 0 is not in the trace; it has no runs: nothing was generated yet"):
+    with pytest.raises(GenaiLabError, match=r"run 0 is not in the trace; it has no runs: no answer was recorded"):
         empty.text()
-    with pytest.raises(GenaiLabError, match="Nothing was generated in this recording"):
+    with pytest.raises(GenaiLabError, match="No answer is in this recording"):
         empty.branch(0)
 
 

@@ -101,6 +101,12 @@ def test_nothing_recorded_is_said_in_words() -> None:
     assert "No token was recorded yet." in words
 
 
+def test_stages_without_an_answer_are_said_in_words() -> None:
+    recorder = Recorder()
+    recorder.stage(0, 0, "tokenize", 0, 5_000_000)
+    assert "There are timed stages but no answer in this recording" in Tags(still_picture(recorder.snapshot())).words
+
+
 def test_colours_are_tints_of_whatever_page_it_is_in() -> None:
     html = still_picture(recorded())
     assert "color:" not in html  # the page's own text colour stays

@@ -17,11 +17,14 @@ export interface Alternative {
   id: number;
   prob: number;
   chosen: boolean;
+  /** A grammar or a processor did not let it through. */
+  forbidden: boolean;
 }
 
 /** The most likely tokens at a row; the chosen one is always among them. */
 export function alternatives(store: Store, row: number, shown = SHOWN): Alternative[] {
   const ids = store.top("top_ids", row);
+  const last = new Map(store.changes(row).map(({ id, delta }) => [id, delta]));
   const deltas = store.top("top_delta", row);
   const logZ = store.tokens.get("log_z", row);
   const token = store.tokens.get("token", row);
@@ -30,6 +33,7 @@ export function alternatives(store: Store, row: number, shown = SHOWN): Alternat
     id,
     prob: Math.exp(-deltas[i] / 1024 - logZ),
     chosen: id === token,
+    forbidden: id !== token && (last.get(id) ?? 0) > 1e30,
   }));
   if (!out.some((a) => a.chosen))
     out.splice(Math.min(out.length, shown - 1), 1, {
@@ -37,8 +41,15 @@ export function alternatives(store: Store, row: number, shown = SHOWN): Alternat
       id: token,
       prob: store.tokens.get("prob", row),
       chosen: true,
+      forbidden: false,
     });
   return out;
+}
+
+/** What greedy search takes. */
+function bestWords(rank: number, allowed: number): string {
+  if (rank === 1) return "the most likely token";
+  return `the most likely token that the ${allowed > 0 ? "grammar allows" : "processors left"}`;
 }
 
 /** The panel grows to its highest content and stays so, lest the page jump under the pointer; a new width begins anew. */
@@ -132,8 +143,11 @@ export function makePin(store: Store, back: () => void): Pin {
             : "chosen"
           : made
             ? `↳ show ${runName(store, made)}`
-            : "↳ continue from here",
+            : a.forbidden
+              ? "forbidden"
+              : "↳ continue from here",
       );
+      line.button.classList.toggle("gl-no", a.forbidden);
       line.button.classList.toggle("gl-sel", a.chosen);
       line.button.classList.toggle("gl-made", !!made);
       refuse(line.button, a.chosen ? "this is the token that was taken" : made ? null : reason);
@@ -175,7 +189,7 @@ export function makePin(store: Store, back: () => void): Pin {
         : byHand(store, row)
           ? fact("by hand", "this token was put here, not drawn; the model continued after it")
           : run?.info.settings.mode === "greedy"
-            ? fact("best", "the most likely token was taken, nothing was left to chance")
+            ? fact("best", `${bestWords(get("rank"), get("allowed"))} was taken, nothing was left to chance`)
             : fact(percent(drawn), "probability it was drawn with, after all settings"),
       origin > 0 && fact(["", "accepted", "corrected", "bonus"][origin], ORIGINS[origin]),
       fact(

@@ -43,6 +43,15 @@ function outcome(status: string): string {
   return status === "stopped" ? "the answer was stopped" : "the answer is complete";
 }
 
+/** Why there is no answer to show. */
+export function emptyWords(store: Pick<Store, "ready" | "can" | "kernel" | "stages">): string {
+  if (!store.ready) return "Reading the recording …";
+  if (store.kernel === "present" && store.can.stop)
+    return "Waiting to begin: for the answer before it, or for the model to load.";
+  if (store.stages.rows) return "There are timed stages but no answer in this recording (beam search keeps none).";
+  return "No answer has been recorded (beam search keeps none). Generate something inside “with genai_lab.record() as trace:” and show the trace again.";
+}
+
 /** All numbers of a run's tokens, for the table. */
 function tokenSheet(store: Store, run: Run | undefined) {
   const get = (column: string, row: number) => store.tokens.get(column, row);
@@ -304,10 +313,7 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     glyphs.hidden = tools.hidden;
     say(glyphs, glyphWords(spaces, !!text.querySelector(".gl-part"), !!text.querySelector("[data-o]")));
     if (!empty.hidden) {
-      const words = store.ready
-        ? "Nothing has been recorded yet. Generate something inside “with genai_lab.record() as trace:” and show the trace again."
-        : "Reading the recording …";
-      say(empty, store.error ? `This recording cannot be shown: ${store.error}.` : words);
+      say(empty, store.error ? `This recording cannot be shown: ${store.error}.` : emptyWords(store));
     }
     pin.show(hovered ?? at, !!hovered);
     card.refreshTable();

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { endsBlock, share } from "../src/blocks";
 import { linesOf } from "../src/candidates";
-import { treeOrder } from "../src/ribbon";
+import { emptyWords, treeOrder } from "../src/ribbon";
 import type { Run, Store } from "../src/store";
 import { ORIGINS, originOf } from "../src/tokens";
 import { runOf } from "./made";
@@ -18,6 +18,15 @@ function blocksOf(n: number, textAt: (i: number) => string): number[] {
   }
   return out;
 }
+
+test("an empty recording says why: it waits, beam search keeps no answer, or nothing was recorded", () => {
+  const said = (kernel: string, stop: boolean, rows: number, ready = true) =>
+    emptyWords({ ready, kernel, can: { branch: false, stop }, stages: { rows } } as Store);
+  expect(said("unknown", false, 0, false)).toMatch(/^Reading/);
+  expect(said("present", true, 0)).toMatch(/^Waiting to begin/);
+  expect(said("absent", true, 0)).toMatch(/^No answer has been recorded/);
+  expect(said("present", false, 3)).toMatch(/^There are timed stages but no answer/);
+});
 
 test("every token is in one block, and no block grows beyond 512", () => {
   for (const text of [" word", ".\n", "。", "\n\n"]) {

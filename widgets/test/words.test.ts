@@ -133,6 +133,24 @@ test("the chosen token is always among the alternatives, with its rank", async (
   ]);
 });
 
+test("candidates that a grammar forbids say so, the chosen one never does", async () => {
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  model.chunk(
+    await encodeChunk(headerOf({ runs: [runOf(0)], texts: [] }), {
+      ...rowsOf(0, 0, 1),
+      "tokens.top_ids": { data: Uint32Array.of(7, 8, 0), width: 3 },
+      "tokens.top_delta": { data: Uint16Array.of(0, 100, 200), width: 3 },
+      "changed.row": { data: Uint32Array.of(0) },
+      "changed.id": { data: Uint32Array.of(7) },
+      "changed.by": { data: Uint8Array.of(0) },
+      "changed.delta": { data: Float32Array.of(Number.POSITIVE_INFINITY) },
+    }),
+  );
+  await vi.waitFor(() => expect(store.tokens.rows).toBe(1));
+  expect(alternatives(store, 0).map((a) => a.forbidden)).toEqual([true, false, false]);
+});
+
 test("a branch that exists already is found by its choice", async () => {
   const store = await story();
   expect(store.branchAt({ run: 0, token: 1 }, 3)?.info.run).toBe(1);
