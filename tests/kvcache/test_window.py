@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, run_state_machine_as_test
 
 from genai_lab.errors import ArgumentError
-from genai_lab.kvcache import CacheSnapshot, PagedCache, SlotStore, Usage, check_cache
+from genai_lab.kvcache import CacheSnapshot, PagedCache, SlotStore, Usage, VmStore, check_cache
 from genai_lab.kvcache.window import Window
 from tests.kvcache.short import ids, run, taken_in
 from tests.kvcache.test_anything_happens import AnythingHappens
@@ -176,3 +176,28 @@ def test_snapshots_tell_of_the_window() -> None:
     cache = PagedCache(num_blocks=3, block_size=4, window=6)
     snapshot: CacheSnapshot = cache.snapshot()
     assert snapshot.window == 6 and PagedCache(3, 4).snapshot().window is None
+
+
+@pytest.mark.skipif(not VmStore.is_available().available, reason=VmStore.is_available().reason)
+def test_mapped_rows_let_go_of_the_pages_out_of_the_window() -> None:
+    store = VmStore(LAYOUT, rows=2, capacity=24, num_blocks=6, block_size=BLOCK)
+    cache = PagedCache(num_blocks=6, block_size=BLOCK, window=5, writes_in_place=True)
+    taken_in(cache, 0, ids(1))
+    most = 0
+    for count in range(1, 22):
+        receipt = cache.reserve_step(0, 1)
+        store.reserve(0, receipt)  # type: ignore[arg-type]
+        store.slab[:, :, 0, :, count - 1] = count
+        store.commit(0, cache.commit(receipt, ids(*tokens(count))))  # type: ignore[arg-type]
+        first = cache.first_block(0)
+        assert store.block_table(0) == (None,) * first + cache.block_table(0)
+        assert np.all(store.slab[:, :, 0, :, : first * BLOCK] == 0)
+        np.testing.assert_array_equal(
+            store.slab[0, 0, 0, 0, first * BLOCK : count, 0], range(first * BLOCK + 1, count + 1)
+        )
+        most = max(most, store.num_mappings)
+    parts = LAYOUT.num_layers * 2 * LAYOUT.num_kv_heads
+    assert most <= 2 + 4 * parts + LAYOUT.num_layers * 2, "a hole, two blocks, the empty rest; and an empty row"
+    store.copy_row(0, 1, 21)
+    assert store.block_table(1) == store.block_table(0)
+    store.close()
