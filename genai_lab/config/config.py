@@ -155,7 +155,9 @@ class Config:
         if key == "hardware_device_type":
             _text(value, key)
         elif isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"{key} is {value!r:.60} ({type(value).__name__}); an integer is allowed.")
+            raise ArgumentTypeError(
+                f"{key} is {value!r:.60} ({type(value).__name__}); a whole number (int) is allowed."
+            )
         if all(known.name != wanted for known in self.model.decoder.session_options.provider_options):
             return
         self._change_provider(provider, {"device_filtering_options": {key: value}})

@@ -241,7 +241,7 @@ def _place(order: Sequence[str], before: str | None, after: str | None, at: int 
         raise ArgumentError(f"add_logits_processor: {' and '.join(given)} were given; one place is allowed")
     if at is not None:
         if isinstance(at, bool) or not isinstance(at, int):
-            raise ArgumentTypeError(f"add_logits_processor: at is {at!r:.40}; an integer is allowed")
+            raise ArgumentTypeError(f"add_logits_processor: at is {at!r:.40}; a whole number (int) is allowed")
         if not 0 <= at <= len(order):
             raise ArgumentError(f"add_logits_processor: at is {at}; 0 to {len(order)} is allowed")
         return at

@@ -52,7 +52,7 @@ def _answer(
 def count(n: object) -> int:
     """`n` itself, if it is a number of answers."""
     if isinstance(n, bool) or not isinstance(n, int):
-        raise ArgumentTypeError(f"n is {n!r}; a number of answers is allowed, an integer")
+        raise ArgumentTypeError(f"n is {n!r}; a number of answers is allowed, a whole number (int)")
     if n < 1:
         raise ArgumentError(f"n is {n}; at least 1 answer is allowed")
     return n

@@ -78,7 +78,7 @@ class EngineEventBuffer:
 
     def __init__(self, engine: Engine, capacity: int) -> None:
         if isinstance(capacity, bool) or not isinstance(capacity, int | np.integer):
-            raise ArgumentTypeError(f"capacity is {capacity!r:.60}; an integer is allowed")
+            raise ArgumentTypeError(f"capacity is {capacity!r:.60}; a whole number (int) is allowed")
         if not 0 <= capacity <= MOST_EVENTS:
             raise CountError(f"capacity is {capacity}; an integer from 0 on is allowed, such as 8")
         self.capacity = int(capacity)

@@ -14,6 +14,7 @@ DEFAULT_SESSION_TOKENS = 2048
 DEFAULT_POOL_TOKENS = 8192
 DEFAULT_SCHEDULED_TOKENS = 512
 DEFAULT_CHUNK = 128
+SMALLEST_PIECE = 3  # three tokens are not two pieces of two or more: see `policies.chunk_tokens`
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,9 @@ def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise wrong_kind(f"Engine: {name}", value, "an int, or None for the default")
         if value is not None and not 1 <= value < 2**31:
-            raise ArgumentError(f"Engine: {name} is {value!r:.60}; an integer from 1 to {2**31 - 1} is allowed")
+            raise ArgumentError(
+                f"Engine: {name} is {value!r:.60}; a whole number (int) from 1 to {2**31 - 1} is allowed"
+            )
     context = config.model.context_length
     session = min(context, given["max_session_tokens"] or DEFAULT_SESSION_TOKENS)
     block_size = given["block_size"] or DEFAULT_BLOCK_SIZE
@@ -43,14 +46,16 @@ def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
         "max_scheduled_tokens": given["max_scheduled_tokens"] or DEFAULT_SCHEDULED_TOKENS,
         "max_session_tokens": session,
         "block_size": block_size,
-        "num_blocks": given["num_blocks"] or max(DEFAULT_POOL_TOKENS, session) // block_size,
+        "num_blocks": given["num_blocks"] or max(1, max(DEFAULT_POOL_TOKENS, session) // block_size),
         "chunk_size": given["chunk_size"] or DEFAULT_CHUNK,
     }
-    for name, value in values.items():
-        # a prompt of three tokens has no chunks of two or more within two: see `policies.chunk_tokens`
-        low = 3 if name in {"max_scheduled_tokens", "chunk_size"} else 1
-        if value < low:
-            raise ArgumentError(f"Engine: {name} is {value}; an integer of at least {low} is allowed")
+    for name in ("max_scheduled_tokens", "chunk_size"):
+        if values[name] < SMALLEST_PIECE:
+            raise ArgumentError(
+                f"Engine: {name} is {values[name]}; a whole number of at least {SMALLEST_PIECE} is allowed: prompts "
+                "are read in pieces, no piece of a prompt has one token alone (it would take another numeric path), so "
+                f"a prompt of three must be one piece. Set {name}={SMALLEST_PIECE} or more, or leave it out"
+            )
     return EngineLimits(**values)
 
 

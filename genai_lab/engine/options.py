@@ -211,12 +211,12 @@ def _number(name: str, value: object) -> float:
 
 def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ArgumentTypeError(f"{name} is {value!r:.60}; an integer is allowed")
+        raise ArgumentTypeError(f"{name} is {value!r:.60}; a whole number (int) is allowed")
     return int(value)
 
 
 def _whole(name: str, value: object, low: int) -> int:
     number = _integer(name, value)
     if not low <= number <= MAX_COUNT:
-        raise CountError(f"{name} is {number}; an integer of at least {low} is allowed, below 2**63")
+        raise CountError(f"{name} is {number}; a whole number (int) of at least {low} is allowed, below 2**63")
     return number

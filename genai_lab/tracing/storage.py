@@ -6,8 +6,10 @@ The file holds one array per column (`tokens.prob`, ...), the prompts as one arr
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
+import struct
 import zipfile
 import zlib
 from dataclasses import asdict
@@ -41,6 +43,21 @@ LATER_COLUMNS: dict[str, tuple[str, float]] = {
     "tokens.origin": ("<u1", 0),
 }
 """Columns that older files of this version do not have, and what they would hold."""
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,  # a damaged directory may claim any packing
+    OSError,
+    EOFError,
+    LookupError,
+    ValueError,
+    TypeError,
+    MemoryError,  # sizes that only the damage claims
+    OverflowError,
+    struct.error,
+    RuntimeError,  # zipfile's for a file that says it is encrypted; NotImplementedError: a version it does not know
+)
+"""What zipfile, zlib, json and numpy raise for a damaged file."""
 MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
 
 
@@ -94,9 +111,9 @@ def load_recording(path: str | os.PathLike[str]) -> Recording:
         with np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays["header"].tobytes())
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError, ValueError) as error:
-        if isinstance(error, TraceFileError):
-            raise
+    except TraceFileError:
+        raise
+    except _UNREADABLE as error:
         raise TraceFileError(
             f"{str(source)!r} is not a whole genai_lab trace ({error}); record and save it again"
         ) from error

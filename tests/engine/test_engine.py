@@ -259,3 +259,18 @@ def test_prefix_first_runs_the_warm_request_first(model: genai_lab.Model) -> Non
     warm.begin_turn(asked[1], turn(4))
     finished = [e.request for e in drain(engine) if e.flags & EngineEventFlags.TURN_FINISHED]
     assert finished == [warm, cold]
+
+
+@pytest.mark.parametrize("sizes", [{"num_blocks": 10**9}, {"block_size": 2**30}, {"max_batch_size": 2**31 - 1}])
+def test_an_engine_that_cannot_fit_names_its_own_arguments(model: genai_lab.Model, sizes: dict[str, int]) -> None:
+    with pytest.raises(CapacityError) as caught:
+        Engine(model, **sizes)  # type: ignore[arg-type]
+    words = str(caught.value)
+    assert all(name in words for name in ("num_blocks", "block_size", "max_batch_size", "max_session_tokens"))
+    assert "params" not in words
+
+
+@pytest.mark.parametrize("name", ["chunk_size", "max_scheduled_tokens"])
+def test_too_small_a_piece_says_why(model: genai_lab.Model, name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} is 2; .* at least 3 .* no piece of a prompt has one token"):
+        Engine(model, **{name: 2})  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_turn_options_by_name(model: genai_lab.Model, engine: Engine) -> None:
         ([1, 2], {"max_tokens": 3}, ArgumentError, "max_tokens is not an option of a turn; did you mean"),
         ([1, 2], {"qqq": 3}, ArgumentError, "allowed are .*temperature"),
         ([1, 2], {"temperature": 0.5}, ArgumentError, "do_sample is False"),
-        ([1, 2], {"max_generated_tokens": "3"}, ArgumentTypeError, "an integer is allowed"),
+        ([1, 2], {"max_generated_tokens": "3"}, ArgumentTypeError, "a whole number"),
         ([1, 2], {"request_options": {}}, ArgumentTypeError, "request_options is dict"),
         ([], {}, ArgumentError, "empty"),
         (3.5, {}, ArgumentTypeError, "integers are allowed"),

@@ -200,6 +200,22 @@ def test_a_broken_file_is_a_clear_error(tmp_path: Path, cut: int) -> None:
         load_recording(path)
 
 
+def test_a_flipped_byte_of_the_zip_directory_is_a_clear_error_or_none(tmp_path: Path) -> None:
+    path = save_recording(recorded().snapshot(), tmp_path / "t.npz")
+    whole = path.read_bytes()
+    start = whole.index(b"PK\x01\x02")
+    outcomes = set()
+    for at in range(start, whole.index(b"PK\x01\x02", start + 4)):
+        for flip in (0x01, 0x08, 0x80, 0xFF):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
+            try:
+                load_recording(path)  # bytes that nobody reads, such as a time, change nothing
+                outcomes.add("loaded")
+            except TraceFileError:
+                outcomes.add("refused")
+    assert outcomes == {"loaded", "refused"}
+
+
 def test_other_files_are_refused_with_words(tmp_path: Path) -> None:
     with pytest.raises(TraceFileError, match="does not exist"):
         load_recording(tmp_path / "nothing.npz")
