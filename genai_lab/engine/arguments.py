@@ -20,6 +20,8 @@ def check_engine(model: object, policy: object, flags: Mapping[str, object]) -> 
     """
     if not isinstance(model, Model):
         raise wrong_kind("Engine: model", model, "a genai_lab.Model: model = genai_lab.load('smollm2')")
+    if isinstance(policy, type):
+        raise wrong_kind("Engine: policy", policy, f"a policy, not its class: policy={policy.__name__}()")
     if policy is not None and not callable(getattr(policy, "plan", None)):
         raise wrong_kind("Engine: policy", policy, "a Policy, which has a method plan(view), or None")
     for name, value in flags.items():

@@ -9,10 +9,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from genai_lab.engine.checking import PolicyError
 from genai_lab.engine.plan import Decision, QueueView, Reason, RequestView, StepPlan, Verdict
+from genai_lab.errors import ArgumentError, wrong_kind
 
 
 @dataclass(slots=True)
@@ -49,10 +54,12 @@ class OrderedPolicy:
     """
 
     def __init__(self, *, skip_blocked: bool = False) -> None:
+        if not isinstance(skip_blocked, bool):
+            raise wrong_kind("skip_blocked", skip_blocked, "True or False")
         self.skip_blocked = skip_blocked
 
     def key(self, request: RequestView, view: QueueView) -> Any:
-        """What waiting requests are sorted by, smallest first."""
+        """What waiting requests are sorted by, smallest first: a number, a text, or a tuple of them."""
         return request.arrival_step
 
     def plan(self, view: QueueView) -> StepPlan:
@@ -105,7 +112,7 @@ class OrderedPolicy:
     def _admit(self, draft: _Draft) -> None:
         view = draft.view
         head: RequestView | None = None
-        for request in sorted(view.waiting, key=lambda r: (r.preemptions == 0, self.key(r, view))):
+        for request in self._in_order(view):
             if request.follows is not None:
                 draft.decide(request, Verdict.WAIT, Reason.FOLLOWS, leader=request.follows)
             elif draft.preempted:
@@ -114,6 +121,24 @@ class OrderedPolicy:
                 draft.decide(request, Verdict.WAIT, Reason.BEHIND, head=head.request)
             elif not self._admitted(draft, request):
                 head = head or request
+
+    def _in_order(self, view: QueueView) -> list[RequestView]:
+        """Those who wait: the preempted first, then by `key`, which is a stranger's word."""
+        name, keys = type(self).__name__, {r.request: self.key(r, view) for r in view.waiting}
+        for request, key in keys.items():
+            if _has_no_order(key):
+                raise PolicyError(
+                    f"{name}.key gives request {request} {key!r:.60}, which has no place in an order; a number, a text "
+                    "or a tuple of them is allowed. Return request.arrival_step where the request has nothing else"
+                )
+        try:
+            return sorted(view.waiting, key=lambda r: (r.preemptions == 0, keys[r.request]))
+        except (TypeError, ValueError) as error:
+            kinds = ", ".join(f"{key!r:.30} for request {request}" for request, key in list(keys.items())[:4])
+            raise PolicyError(
+                f"{name}.key gives keys that cannot be put in order ({error}): {kinds}. Return the same kind for every "
+                "request: a number, a text or a tuple of them"
+            ) from error
 
     def _admitted(self, draft: _Draft, request: RequestView) -> bool:
         """Schedule a waiting request's first chunk, or say why not. It is admitted when all it knows now will fit."""
@@ -138,6 +163,21 @@ class OrderedPolicy:
         return False
 
 
+def _has_no_order(key: Any) -> bool:
+    """Whether a key, or a part of one, is None or not a number: sorting would accept it and mean nothing."""
+    if isinstance(key, tuple | list):
+        return any(map(_has_no_order, key))
+    return key is None or (isinstance(key, float | np.floating) and math.isnan(key))
+
+
+def _checked_patience(patience: object) -> int:
+    if isinstance(patience, bool) or not isinstance(patience, int):
+        raise wrong_kind("patience", patience, "a whole number of steps (int)")
+    if patience < 1:
+        raise ArgumentError(f"patience is {patience}; a whole number of steps (int) of at least 1 is allowed")
+    return patience
+
+
 def chunk_tokens(request: RequestView, view: QueueView, budget: int) -> int:
     """Tokens of its next run within the budget; 0 when it must wait. A chunk of one token takes another numeric path in
     ONNX Runtime's kernels than the same token inside a larger chunk, so no chunk of one is made or left over."""
@@ -159,7 +199,7 @@ class PriorityFirst(OrderedPolicy):
 
     def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
         super().__init__(skip_blocked=skip_blocked)
-        self.patience = patience
+        self.patience = _checked_patience(patience)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
         return (request.priority - (view.step - request.arrival_step) // self.patience, request.arrival_step)
@@ -170,7 +210,7 @@ class ShortestFirst(OrderedPolicy):
 
     def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
         super().__init__(skip_blocked=skip_blocked)
-        self.patience = patience
+        self.patience = _checked_patience(patience)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
         waited = view.step - request.arrival_step
@@ -182,7 +222,7 @@ class PrefixFirst(OrderedPolicy):
 
     def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
         super().__init__(skip_blocked=skip_blocked)
-        self.patience = patience
+        self.patience = _checked_patience(patience)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
         waited = view.step - request.arrival_step

@@ -85,5 +85,6 @@ def _check_ngram(model: Model) -> None:
     if len(logits.shape) == 3 and logits.shape[1] == 1:
         raise StateError(
             f"n-gram decoding needs logits of every position; {model.session.filename!r} gives pruned last-token-only "
-            "logits. Build it with prune_lm_head=false, or set ngram_size=0"
+            "logits. Build it again so (python -m genai_lab.builder ... --extra_options prune_lm_head=false), take "
+            "genai_lab.load('tiny'), which has them all, or set ngram_size=0"
         )

@@ -49,6 +49,10 @@ class Adapters:
         self._check_open()
         if name in self._loaded:
             raise ArgumentError(f"Adapters.load: the name {name!r} is taken; unload it first, or choose another name")
+        if Path(path).is_dir():
+            raise ModelFolderError(
+                f"Adapters.load: {str(path)!r} is a folder; give the path of an .onnx_adapter file in it"
+            )
         if not Path(path).is_file():
             raise ModelFolderError(
                 f"Adapters.load: {str(path)!r} does not exist; give the path of an .onnx_adapter file"

@@ -18,7 +18,7 @@ from genai_lab.engine import (
     ShortestFirst,
     Static,
 )
-from genai_lab.errors import ArgumentError, CapacityError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
 from genai_lab.types import FinishReason
 from tests.engine.asking import SAMPLED, alone, answers, drain, prompts, skip_without_pages, turn
 
@@ -274,3 +274,8 @@ def test_an_engine_that_cannot_fit_names_its_own_arguments(model: genai_lab.Mode
 def test_too_small_a_piece_says_why(model: genai_lab.Model, name: str) -> None:
     with pytest.raises(ArgumentError, match=f"{name} is 2; .* at least 3 .* no piece of a prompt has one token"):
         Engine(model, **{name: 2})  # type: ignore[arg-type]
+
+
+def test_a_class_is_no_policy(model: genai_lab.Model) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"a policy, not its class: policy=Fcfs\(\)"):
+        Engine(model, policy=Fcfs)  # type: ignore[arg-type]

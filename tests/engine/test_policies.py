@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from genai_lab.engine import (
     Verdict,
 )
 from genai_lab.engine.checking import check_plan
+from genai_lab.errors import ArgumentError, ArgumentTypeError
 from tests.engine.views import queue_views
 
 POLICIES = [Fcfs(), Fcfs(skip_blocked=True), PriorityFirst(), ShortestFirst(), PrefixFirst(), Static()]
@@ -179,3 +181,28 @@ def test_a_plan_that_is_nonsense_names_what_it_did(plan: object, words: str) -> 
     view = queue(waiting(1), waiting(2), budget=30)
     with pytest.raises(PolicyError, match=words):
         check_plan(Fixed(plan).plan(view), view, Fixed(plan))
+
+
+def test_keys_without_an_order_are_refused_in_words() -> None:
+    view = queue(waiting(0), waiting(1))
+    for keys, words in (
+        (lambda r: None, "request 0 None, which has no place"),
+        (lambda r: (1, float("nan")), "request 0 .1, nan., which has no place"),
+        (lambda r: "x" if r.request else 1, "keys that cannot be put in order .*'x' for request 1"),
+    ):
+
+        class Own(OrderedPolicy):
+            def key(self, request: RequestView, view: QueueView, keys: Any = keys) -> Any:
+                return keys(request)
+
+        with pytest.raises(PolicyError, match=f"Own.key gives {words}"):
+            Own().plan(view)
+
+
+@pytest.mark.parametrize("policy", [PriorityFirst, ShortestFirst, PrefixFirst])
+def test_policies_check_what_they_are_made_of(policy: Any) -> None:
+    for bad in (0, -1, "x", 1.5):
+        with pytest.raises(ArgumentError if isinstance(bad, int) else ArgumentTypeError, match="patience is"):
+            policy(patience=bad)
+    with pytest.raises(ArgumentTypeError, match="skip_blocked"):
+        policy(skip_blocked="no")

@@ -134,6 +134,8 @@ def test_adapters_say_what_is_wrong(tmp_path: Path, wanting: og.Model) -> None:
     adapters = og.Adapters(wanting)
     with pytest.raises(ModelFolderError, match="does not exist"):
         adapters.load(tmp_path / "nowhere", "a")
+    with pytest.raises(ModelFolderError, match="is a folder; give the path of"):
+        adapters.load(tmp_path, "x")
     (tmp_path / "text").write_text("not an adapter")
     with pytest.raises(ModelFolderError, match="cannot read"):
         adapters.load(tmp_path / "text", "a")
