@@ -87,6 +87,10 @@ def has_no_meaning(search: Mapping[str, Any]) -> bool:
     )
 
 
+def reads_in_parts(m: Moment) -> bool:
+    return m.moved.count("append") > 1 or "chunk_size" in m.program.search or m.program.rows > 1
+
+
 def has_cache(m: Moment) -> bool:
     return not m.program.world.startswith("table")
 
@@ -190,13 +194,22 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "a prompt read in parts",
-        "there a last token may be read alone; here never, it is read with others as when the prompt is read at once",
-        lambda m: called(m, "output") and (m.moved.count("append") > 1 or "chunk_size" in m.program.search),
+        "there a last token may be read alone; here it is read with others as when the prompt is read at once, and "
+        "of a batch only the last positions are kept",
+        lambda m: called(m, "output") and reads_in_parts(m),
         lambda m, theirs, ours: (
             unlike(theirs, ours) == "another shape"
             and bool(np.allclose(theirs.value[:, -1], ours.value[:, -1], rtol=1e-4, atol=LOGITS_TOLERANCE))
         ),
         ends=False,
+    ),
+    Rule(
+        "forced tokens while speculating",
+        "there a call may hand out all tokens that the grammar forces at once; here one a call",
+        lambda m: (
+            called(m, "generate") and m.program.speculates and m.program.guidance is not None and m.program.guidance[2]
+        ),
+        lambda m, theirs, ours: theirs.sequences[0][: ours.count] == ours.sequences[0],
     ),
     Rule(
         "keys and values of padding",
