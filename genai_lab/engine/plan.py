@@ -6,6 +6,7 @@ for it and runs it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -120,7 +121,18 @@ class Decision:
 
     def in_words(self) -> str:
         """One sentence: the rule, the numbers it compared, what would have changed it."""
-        return self.template.format_map(dict(self.all_operands()))
+        operands = dict(self.all_operands())
+        return _MANY.sub(
+            lambda found: _one(found) if operands.get(found[1]) == 1 else found[0], self.template
+        ).format_map(operands)
+
+
+_MANY = re.compile(r"\{(\w+)\}(?:( (?:token|block|row))s)?( are\b)?")
+
+
+def _one(found: re.Match[str]) -> str:
+    """Words for "{n} blocks are" where n is 1: "{n} block is"."""
+    return f"{{{found[1]}}}{found[2] or ''}{' is' if found[3] else ''}"
 
 
 _SENTENCES = {
@@ -130,7 +142,7 @@ _SENTENCES = {
         "it needs {needs_blocks}."
     ),
     Reason.NO_BUDGET: (
-        "It waits: {budget} tokens of the step's budget are left. A larger max_scheduled_tokens, or fewer answers "
+        "It waits: the step's budget has {budget} tokens left. A larger max_scheduled_tokens, or fewer answers "
         "under way, would have admitted it."
     ),
     Reason.NO_BLOCKS: (

@@ -75,7 +75,8 @@ class Miss:
                 left = f"{where}: request {self.request} left only {self.filled} tokens there"
                 return f"{left}, and only full blocks are kept"
             case MissReason.PARTIAL_BLOCK:
-                return f"{where}: the last {self.filled} tokens do not fill a block, and only full blocks are kept"
+                last = "token does" if self.filled == 1 else f"{self.filled} tokens do"
+                return f"the last {last} not fill a block, and only full blocks are kept"
             case MissReason.OTHER_ADAPTER:
                 return f"{where} is cached for {f'adapter {self.adapter!r}' if self.adapter else 'no adapter'} only"
             case MissReason.OTHER_SALT:

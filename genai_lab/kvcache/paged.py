@@ -95,7 +95,7 @@ class PagedCache:
     ((0, 1), (BlockCopy(block=0, start=0, stop=2),))
     >>> match = cache.match_prefix(np.array([5, 6, 8], np.int32))
     >>> match.blocks, match.miss.in_words()
-    ((0,), 'block 1 (from token 2): the last 1 tokens do not fill a block, and only full blocks are kept')
+    ((0,), 'the last token does not fill a block, and only full blocks are kept')
     """
 
     def __init__(

@@ -81,13 +81,33 @@ def answer(recording: Recording, run: RunFacts) -> str:
     if run.parent is None:
         title = escape(printable(question_of(run, names_of(recording))[:MAX_QUESTION])) or f"Run {run.run}"
     else:
-        title = f"Branch of answer {run.parent} at token {(run.fork or 0) + 1}"
+        title = branch_title(recording, run)
     shown = rows[:MAX_TOKENS].tolist()
     names = names_of(recording).in_a_row(recording.tokens["token"][shown].tolist())
     words = "".join(tinted(recording, row, name) for row, name in zip(shown, names, strict=True))
     more = f" … and {plural(len(rows) - MAX_TOKENS, 'token')} more" if len(rows) > MAX_TOKENS else ""
     failed = f'<p style="{SMALL}">{escape(run.error)}</p>' if run.error else ""
     return f'<p style="margin:8px 0 0"><b>{title}</b></p><p style="{ANSWER}">{words}{more}</p>{failed}'
+
+
+def branch_title(recording: Recording, run: RunFacts) -> str:
+    """Where a run leaves the one before it, in the live picture's words (branchTitle in tokens.ts)."""
+    again = is_again(run)
+    same = [r.run for r in recording.runs if r.parent is not None and is_again(r) == again]
+    name = f"{'Again' if again else 'Branch'} {same.index(run.run) + 1}"
+    if again:
+        return f"{name}: the same question once more"
+    place, parent = 1 + (run.fork or 0), run.parent
+    while parent is not None:  # parents come first, so this ends
+        place, parent = place + (recording.runs[parent].fork or 0), recording.runs[parent].parent
+    if run.forced is None:
+        return f"{name}: drawn anew from token {place} on"
+    return f"{name} at token {place}: {quoted(recording, run.forced)}"
+
+
+def is_again(run: RunFacts) -> bool:
+    """The prompt of its parent answered once more, and not a branch of the answer."""
+    return run.parent is not None and run.fork == 0 and run.forced is None
 
 
 def tinted(recording: Recording, row: int, name: str) -> str:

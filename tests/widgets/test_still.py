@@ -80,11 +80,17 @@ def test_it_says_what_was_said_and_what_could_have_been() -> None:
     recording = recorded(6, "Which way?", fork=3, forced=5)
     words = Tags(still_picture(recording)).words
     assert "Which way?" in words
-    assert "Branch of answer 0 at token 4" in words
+    assert "Branch 1 at token 4: “" in words
     row = int(np.argmax(recording.tokens["entropy"]))
     assert f"How token {int(recording.tokens['index'][row]) + 1} was picked" in words
     for name in recording.stage_names:
         assert STAGES[name] in words
+
+
+def test_the_same_question_once_more_is_no_branch() -> None:
+    words = Tags(still_picture(recorded(6, "Which way?", fork=0))).words
+    assert "Again 1: the same question once more" in words
+    assert "Branch 1: drawn anew from token 3 on" in Tags(still_picture(recorded(6, "Which way?", fork=2))).words
 
 
 def test_its_size_is_bounded() -> None:

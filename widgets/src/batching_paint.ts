@@ -152,8 +152,7 @@ export function paintLines(
   };
   panel(l.work, "tokens in the step", "the budget dashed");
   if (l.answers) {
-    const larger = (l.answers.h * l.work.most) / l.answers.most / l.work.h;
-    panel(l.answers, "of these, answers", `drawn ${larger.toFixed(1)} × as tall`);
+    panel(l.answers, "the same, answers only", "on a scale of their own");
   }
   for (const { x, text } of l.ticks) {
     rect(g, c.edge, x, l.axis, 1, 4);

@@ -22,7 +22,7 @@ import { h, refill, say } from "./dom";
 import { letters, type Pool } from "./engine_data";
 import { type EngineInk, hueOf, readEngineInk } from "./engine_ink";
 import { count } from "./format";
-import { originWords } from "./tokens";
+import { originWords, placeInAnswer } from "./tokens";
 import type { MakeView } from "./view";
 
 const STRIP_TOP = 20;
@@ -343,7 +343,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
         h(
           "button",
           { class: "gl-lnk", type: "button", onclick: () => store.select(token.run, token.token) },
-          `go to token ${count(token.token + 1)}`,
+          `go to token ${count(placeInAnswer(store, token) + 1)}`,
         ),
     );
   };

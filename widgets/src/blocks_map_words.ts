@@ -5,6 +5,7 @@
  */
 import { type Block, letters } from "./engine_data";
 import { count, ordinal, shown } from "./format";
+import { type Piece, piecesAround, pieceWords } from "./parts";
 import type { Store } from "./store";
 import type { Selection } from "./types";
 
@@ -25,6 +26,10 @@ const stepName = (store: Store, i: number): string => count(store.engine.stepAt(
 
 const tokenRange = (start: number, length: number): string => `tokens ${count(start + 1)} to ${count(start + length)}`;
 
+/** What to write for a token's piece: a character stands where it begins, if that is `here`. */
+const partText = (piece: Piece, here: boolean): string =>
+  piece.kind !== "part" || !here ? pieceWords(piece) : piece.part === 1 ? piece.text : "";
+
 /** The tokens at positions [from, to) of a request's text as far as they were recorded, and the first answer token. */
 export function textAt(
   store: Store,
@@ -40,14 +45,21 @@ export function textAt(
   const prompt = engine.promptOf(run);
   const answer = store.run(run);
   const before = answer?.info.prompt_tokens ?? prompt.length;
+  // the recorder may have dropped the beginning of the answer
+  const start = before + (answer ? store.firstIndex(answer) : 0);
+  const idAt = (p: number): number | undefined => {
+    const row = p < before ? undefined : answer?.rows[p - start];
+    return p < before ? prompt[p] : row === undefined ? undefined : store.tokens.get("token", row);
+  };
   let text = "";
   let token: Selection | null = null;
   for (let p = from; p < to; p++) {
-    const row = p >= before ? answer?.rows[p - before] : undefined;
-    if (row !== undefined) token ??= { run, token: p - before };
-    const id = p < before ? prompt[p] : row === undefined ? undefined : store.tokens.get("token", row);
+    const id = idAt(p);
     if (id === undefined) continue;
-    text += store.special(id) ? ` ⟦${store.text(id).replace(/^<\|?|\|?>$/g, "")}⟧ ` : store.text(id);
+    if (p >= before) token ??= { run, token: p - start };
+    const pieces = piecesAround((i) => store.raw(idAt(i) ?? -1), p);
+    if (pieces) text += pieces.map((piece) => partText(piece, p - piece.part + 1 >= from)).join("");
+    else text += store.special(id) ? ` ⟦${store.text(id).replace(/^<\|?|\|?>$/g, "")}⟧ ` : store.text(id);
   }
   return { text: shown(text.replace(/\s+/g, " ").trim()), token };
 }

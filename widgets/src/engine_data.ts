@@ -79,6 +79,7 @@ export function fill(template: string, operands: Operands, textOf?: (id: number)
   let text = template;
   for (const [key, value] of operands) {
     let words = count(PLACES.test(key) ? value + 1 : value);
+    if (value === 1 && !PLACES.test(key)) text = singular(text, key);
     if (REQUESTS.test(key)) words = letters(value);
     else if (textOf && IDS.test(key)) words = `“${visible(textOf(value))}”`;
     text = text.replace(textOf && IDS.test(key) ? `token id {${key}}` : `{${key}}`, () => words);
@@ -86,6 +87,12 @@ export function fill(template: string, operands: Operands, textOf?: (id: number)
   }
   return text.replaceAll("{{", "{").replaceAll("}}", "}");
 }
+
+/** "{key} blocks are" where the number is 1: "{key} block is". */
+const singular = (text: string, key: string): string =>
+  text.replace(/\{(\w+)\}(?:( (?:token|block|row))s)?( are\b)?/g, (all, name, noun = "", verb = "") =>
+    name === key ? `{${key}}${noun}${verb && " is"}` : all,
+  );
 
 /** "A" to "Z", then "AA": how a request is called in every picture. */
 export function letters(request: number): string {

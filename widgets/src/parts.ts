@@ -72,6 +72,32 @@ export function piecesOf(data: readonly Uint8Array[]): Piece[][] {
   return out;
 }
 
+/** Tokens before and after one that may hold parts of the same character. */
+const REACH = 3;
+
+type RawAt = (i: number) => Uint8Array | null;
+
+function walk(rawAt: RawAt, i: number, step: number): Uint8Array[] {
+  const out: Uint8Array[] = [];
+  for (let n = 1; n <= REACH; n++) {
+    const raw = rawAt(i + n * step);
+    if (!raw) break;
+    out.push(raw);
+  }
+  return out;
+}
+
+/** Bytes of the tokens just before a place that are not whole characters either. */
+export const rawBefore = (rawAt: RawAt, i: number): Uint8Array[] => walk(rawAt, i, -1).reverse();
+
+/** The pieces of the token at a place, as its neighbours complete them; null when it is whole characters. */
+export function piecesAround(rawAt: RawAt, i: number): Piece[] | null {
+  const raw = rawAt(i);
+  if (!raw) return null;
+  const before = rawBefore(rawAt, i);
+  return piecesOf([...before, raw, ...walk(rawAt, i, 1)])[before.length];
+}
+
 const hex = (data: Uint8Array): string =>
   Array.from(data, (b) => b.toString(16).padStart(2, "0"))
     .join(" ")

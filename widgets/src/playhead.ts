@@ -5,9 +5,9 @@
  */
 import { flag, h, refill, say } from "./dom";
 import { letters } from "./engine_data";
-import { count } from "./format";
+import { count, oneLine } from "./format";
 import type { Store } from "./store";
-import { brief } from "./tokens";
+import { nameAt, placeInAnswer } from "./tokens";
 import type { MakeView } from "./view";
 
 const STEP_MS = 220;
@@ -282,7 +282,7 @@ function placeWords(store: Store): (string | HTMLElement)[] {
   const position = store.tokens.get("position", row);
   const size = engine.blockSize || 1;
   const block = engine.table(at.request, at.step)[Math.floor(position / size)];
-  const words = `${count(token.token + 1)} “${brief(store, store.tokens.get("token", row))}”`;
+  const words = `${count(placeInAnswer(store, token) + 1)} “${oneLine(nameAt(store, token), 24)}”`;
   const parts: (string | HTMLElement)[] = [
     "token ",
     link(words, () => store.select(token.run, token.token)),

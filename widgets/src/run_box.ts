@@ -12,7 +12,8 @@ import { branchTitle, fillToken, originOf, runName, textBefore, tokenSpan } from
 /** How a run stands or ended, in words; empty when its text says so itself. */
 export function endWords(store: Store, run: Run): string {
   const { info, rows } = run;
-  const tokens = `${count(rows.length)} ${rows.length === 1 ? "token" : "tokens"}`;
+  const written = store.firstIndex(run) + rows.length;
+  const tokens = `${count(written)} ${written === 1 ? "token" : "tokens"}`;
   if (info.status === "failed") return `Failed: ${info.error ?? "no reason was given"}`;
   if (info.status === "stopped") return `stopped by hand after ${tokens}`;
   if (info.status === "running") {
@@ -91,9 +92,10 @@ export class RunBox {
     this.blockSize = 0;
     this.list.append(block);
     const { run, cached_tokens, parent } = this.run.info;
-    if (!this.spans.length && parent !== null) {
+    const cut = this.store.firstIndex(this.run) > 0;
+    if (!this.spans.length && (cut || parent !== null)) {
       const title = cached_tokens ? `${count(cached_tokens)} tokens before it came from the cache` : null;
-      const before = textBefore(this.store, { run, token: 0 }, 7);
+      const before = cut ? "… " : textBefore(this.store, { run, token: 0 }, 7);
       block.append(h("span", { class: "gl-dim", "aria-hidden": true, title }, before));
     }
     return block;

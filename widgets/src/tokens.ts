@@ -3,14 +3,11 @@
  */
 import { h } from "./dom";
 import { count, oneLine, percent, shown, time, visible } from "./format";
-import { candidateWords, type Piece, pendingOf, piecesOf, pieceWords } from "./parts";
+import { candidateWords, type Piece, pendingOf, piecesAround, pieceWords, rawBefore } from "./parts";
 import type { Run, Store } from "./store";
 import type { Selection, Settings } from "./types";
 
 const ENDS = /end|eos|eot|<\/s>/i;
-
-/** Tokens before and after one that may hold parts of the same character. */
-const REACH = 3;
 
 /** Id of the token at a place of a run's rows; places before 0 are the parent's. */
 function idAt(store: Store, run: Run, i: number): number | undefined {
@@ -20,29 +17,16 @@ function idAt(store: Store, run: Run, i: number): number | undefined {
   return from && idAt(store, from, (fork ?? 0) + i - store.firstIndex(from));
 }
 
-/** Bytes of the neighbours of a place that are no whole characters either: those before, then those after. */
-function neighbours(store: Store, run: Run, i: number): [Uint8Array[], Uint8Array[]] {
-  const walk = (step: number): Uint8Array[] => {
-    const out: Uint8Array[] = [];
-    for (let n = 1; n <= REACH; n++) {
-      const id = idAt(store, run, i + n * step);
-      const raw = id === undefined ? null : store.raw(id);
-      if (!raw) break;
-      out.push(raw);
-    }
-    return out;
+/** The bytes of the token at a place of a run's rows, if it is not whole characters. */
+const rawIn =
+  (store: Store, run: Run) =>
+  (i: number): Uint8Array | null => {
+    const id = idAt(store, run, i);
+    return id === undefined ? null : store.raw(id);
   };
-  return [walk(-1).reverse(), walk(1)];
-}
 
 /** The pieces of a token that is not whole characters, as its neighbours complete them; null for any other. */
-export function piecesAt(store: Store, run: Run, i: number): Piece[] | null {
-  const id = idAt(store, run, i);
-  const raw = id === undefined ? null : store.raw(id);
-  if (!raw) return null;
-  const [before, after] = neighbours(store, run, i);
-  return piecesOf([...before, raw, ...after])[before.length];
-}
+export const piecesAt = (store: Store, run: Run, i: number): Piece[] | null => piecesAround(rawIn(store, run), i);
 
 /** The token at a place as one word; a part of a character says of which: "⟨part 2 of 4 of 😀⟩". */
 export function nameAt(store: Store, at: Selection): string {
@@ -68,7 +52,7 @@ export function candidateName(store: Store, at: Selection, id: number): string {
   const raw = store.raw(id);
   const run = store.run(at.run);
   if (!raw || !run) return word(store, id);
-  return shown(candidateWords(raw, pendingOf(neighbours(store, run, at.token)[0]), visible));
+  return shown(candidateWords(raw, pendingOf(rawBefore(rawIn(store, run), at.token)), visible));
 }
 
 /** A token as one word for a list, a label or a sentence. */
@@ -78,9 +62,6 @@ export function word(store: Store, id: number): string {
   const text = store.text(id);
   return store.special(id) && ENDS.test(text) ? "end of answer" : visible(text) || "(empty)";
 }
-
-/** The same, short enough for a sentence. */
-export const brief = (store: Store, id: number): string => oneLine(word(store, id), 24);
 
 /** A token inside the answer: leading spaces as dots, line ends as arrows, everything else as it is. A character of
  * several tokens stands in the first of them, the others say which part they are. */

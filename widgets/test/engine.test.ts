@@ -101,6 +101,14 @@ test("decisions come with their sentence, numbers filled in and requests by thei
   expect(data.decision(3, 0)).toBeNull();
   expect(data.admission(3, 3)).toMatchObject({ step: 1, cachedTokens: 4, why: "block 1 (from token 5)" });
   expect(data.admission(3, 4)).toBeNull();
+  const need = "{n} blocks of {m} tokens, {k} are free";
+  expect(
+    fill(need, [
+      ["n", 1],
+      ["m", 2],
+      ["k", 1],
+    ]),
+  ).toBe("1 block of 2 tokens, 1 is free");
   expect(fill("{{{name}}} {other}", [["name", 1234]])).toBe("{1\u202f234} {other}");
   const missed: [string, number][] = [
     ["token1", 3],

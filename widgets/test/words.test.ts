@@ -1,5 +1,6 @@
 import { expect, test, vi } from "vitest";
 import { encodeChunk } from "../dev/encode";
+import { textAt } from "../src/blocks_map_words";
 import { count, oneLine, ordinal, percent, quantile, shown, time, visible } from "../src/format";
 import { candidateWords, characterFirst, pendingOf, piecesOf, pieceWords } from "../src/parts";
 import { alternatives } from "../src/pin";
@@ -242,4 +243,22 @@ test("what stood before a part of a character is not yet that character", async 
   expect(nameAt(store, { run: 0, token: 2 })).toBe("⟨part 2 of 2 of 😀⟩");
   expect(candidateName(store, { run: 0, token: 2 }, 2)).toBe("⟨last part of 😀⟩");
   expect(shortAt(store, { run: 0, token: 1 })).toBe("😀 1/2");
+});
+
+test("a block's text: dropped tokens are left out, its first token is the right one, parts are characters", () => {
+  const smile = new TextEncoder().encode("😀");
+  const answer = { info: { prompt_tokens: 2 }, rows: [0, 1, 2] }; // its first four tokens were dropped
+  const ids = [5, 6, 7];
+  const store = {
+    engine: { turnAt: () => ({ run: 0 }), promptOf: () => [1, 2] },
+    run: () => answer,
+    firstIndex: () => 4,
+    tokens: { get: (_: string, row: number) => ids[row] },
+    raw: (id: number) => (id === 6 ? smile.subarray(0, 2) : id === 7 ? smile.subarray(2) : null),
+    special: () => false,
+    text: (id: number) => `<${id}>`,
+  } as unknown as Store;
+  expect(textAt(store, 0, 0, 0, 4)).toEqual({ text: "<1><2>", token: null });
+  expect(textAt(store, 0, 0, 4, 9)).toEqual({ text: "<5>😀", token: { run: 0, token: 0 } });
+  expect(textAt(store, 0, 0, 8, 9)).toEqual({ text: "⟨part 2 of 2 of 😀⟩", token: { run: 0, token: 2 } });
 });
