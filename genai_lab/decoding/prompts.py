@@ -47,7 +47,11 @@ def without_padding(rows: NDArray[np.int32], pad_token_id: int) -> list[NDArray[
     [[5, 6, 7], [8], [9]]
     >>> [row.tolist() for row in without_padding(np.array([[5, 6, 2], [8, 2, 2]], np.int32), 2)]
     [[5, 6, 2], [8, 2]]
+
+    Raises:
+        ArgumentError: a row of several is nothing but padding; names the row.
     """
+    _check_not_empty(rows, pad_token_id)
     left, right = _extra_padding(rows, pad_token_id), _extra_padding(rows[:, ::-1], pad_token_id)
     length = rows.shape[1]
     return [row[min(a, length - 1) : max(length - b, a + 1)] for row, a, b in zip(rows, left, right, strict=True)]
@@ -57,3 +61,15 @@ def _extra_padding(rows: NDArray[np.int32], pad_token_id: int) -> list[int]:
     """How many more padding tokens each row begins with than the row that has fewest."""
     begins = np.logical_and.accumulate(rows == pad_token_id, axis=1).sum(axis=1)
     return [int(count) for count in begins - begins.min()]
+
+
+def _check_not_empty(rows: NDArray[np.int32], pad_token_id: int) -> None:
+    """A batch has no row without a prompt, as in onnxruntime-genai, which fails there inside the run. (A row alone has
+    no padding: all its tokens are its own.)"""
+    empty = np.flatnonzero((rows == pad_token_id).all(axis=1))
+    if len(rows) > 1 and rows.shape[1] and empty.size:
+        raise ArgumentError(
+            f"tokens: row {empty[0]} of {len(rows)} is nothing but padding (token {pad_token_id}, the model's "
+            "pad_token_id); every row needs a token of its own. Leave that prompt out and set a smaller batch_size, or "
+            "give it a beginning"
+        )

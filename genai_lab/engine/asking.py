@@ -6,17 +6,20 @@ Receives text, messages or token ids, and options by keyword. It steps nothing a
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from numpy.typing import ArrayLike, NDArray
 
+from genai_lab.decoding import mode_of
 from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.answers import Answer, Mailbox
 from genai_lab.engine.options import RequestOptions, TurnOptions
 from genai_lab.engine.request import Request
 from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.sampling import SamplingMode
 from genai_lab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -56,6 +59,25 @@ def count(n: object) -> int:
     if n < 1:
         raise ArgumentError(f"n is {n}; at least 1 answer is allowed")
     return n
+
+
+def warn_if_all_the_same(engine: Engine, options: Mapping[str, Any], n: int) -> None:
+    """A UserWarning when nothing can make n answers to one prompt differ. A processor or sampler of one's own may.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: an option that is not allowed.
+    """
+    if n < 2:
+        return
+    _, turn = _options(options)
+    settings = turn.settings(engine.model.config.search_options())
+    if not options.get("logits_processors") and mode_of(settings.search, settings.hooks).mode is SamplingMode.GREEDY:
+        warnings.warn(
+            f"{n} answers are the same without sampling: do_sample=True (and no top_k=1, no temperature=0) draws each "
+            "by itself; or leave n out",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _encoded(engine: Engine, prompt: Prompt) -> tuple[NDArray[Any], bool]:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from genai_lab.engine.answers import Answer, Mailbox
-from genai_lab.engine.asking import Prompt, ask, count
+from genai_lab.engine.asking import Prompt, ask, count, warn_if_all_the_same
 from genai_lab.engine.plan import Decision, Status, Verdict
 from genai_lab.errors import ArgumentTypeError, StateError
 
@@ -39,11 +39,13 @@ class EngineFace:
         Args:
             prompts: each is text, a list of messages, or token ids [k].
             n: answers to each prompt, which is read once for all of them; with `seed`, answer i has seed + i. None: one
-                answer, not in a list.
+                answer, not in a list. Without do_sample=True they are all the same, and a UserWarning says so.
             options: `request_options=RequestOptions`, and those of a turn by name: max_generated_tokens,
                 min_generated_tokens, do_sample, temperature, top_k, top_p, min_p, repetition_penalty,
                 no_repeat_ngram_size, seed, stop_strings, guidance=(type, data), sampler=fn, logits_processors=[fn],
-                stopping_criteria=[fn].
+                stopping_criteria=[fn]. Without max_generated_tokens, an answer goes on until the model ends it, a stop
+                string or criterion does, or the conversation, prompt included, has the engine's max_session_tokens
+                (2,048 or the model's context_length if that is less, unless given), or those of its RequestOptions.
 
         Returns:
             Text for prompts of text or messages, token ids for token ids; with n, a list of n for each prompt.
@@ -60,6 +62,7 @@ class EngineFace:
             )
         engine = _engine(self)
         each = 1 if n is None else count(n)
+        warn_if_all_the_same(engine, options, each)
         answers: list[Answer] = []
         try:
             for prompt in prompts:
@@ -105,7 +108,8 @@ class EngineFace:
     def submit_many(self, prompt: Prompt, *, n: int, **options: Any) -> list[Answer]:
         """As `submit`, for n answers to one prompt, which is read once; with `seed`, answer i has seed + i."""
         engine = _engine(self)
-        answers = ask(engine, prompt, options, count(n))
+        warn_if_all_the_same(engine, options, count(n))
+        answers = ask(engine, prompt, options, n)
         engine._driver.wake()
         return answers
 

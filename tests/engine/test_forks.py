@@ -199,7 +199,11 @@ def test_n_answers_to_each_prompt(model: genai_lab.Model, backend: dict[str, obj
     asked, engine = prompts(20, 9), make(model, backend)
     found = engine.generate_all(asked, n=3, seed=5, max_generated_tokens=8, **SAMPLED)
     assert found == [[alone(model, p, 8, seed, **SAMPLED) for seed in (5, 6, 7)] for p in asked]
-    texts = engine.generate_all(["Hello"], n=2, max_generated_tokens=4)
+    with pytest.warns(UserWarning, match="2 answers are the same without sampling: do_sample=True") as told:
+        texts = engine.generate_all(["Hello", "Hello"], n=2, max_generated_tokens=4)
+    assert len(told) == 1 and told[0].filename == __file__  # once, at the caller's line
+    with pytest.warns(UserWarning, match="3 answers are the same"):
+        assert len({tuple(a.result(60)) for a in engine.submit_many(asked[0], n=3, max_generated_tokens=4)}) == 1
     assert len(texts[0]) == 2 and texts[0][0] == texts[0][1]
     many = engine.submit_many(asked[0], n=2, seed=5, max_generated_tokens=8, **SAMPLED)
     assert [answer.result(60) for answer in many] == found[0][:2]
@@ -221,9 +225,9 @@ def test_a_fork_keeps_to_its_grammar(model: genai_lab.Model, backend: dict[str, 
     twin = first.fork()
     whole, rest = collect(engine, [first, twin])
     assert whole[5:] == rest
-    assert engine.generate_all([asked], n=2, max_generated_tokens=16, guidance=("regex", "(abc|de|[0-9]{3})+")) == [
-        [whole, whole]
-    ]
+    with pytest.warns(UserWarning, match="the same"):
+        twice = engine.generate_all([asked], n=2, max_generated_tokens=16, guidance=("regex", "(abc|de|[0-9]{3})+"))
+    assert twice == [[whole, whole]]
 
 
 def test_a_closed_request_is_not_forked(model: genai_lab.Model, backend: dict[str, object]) -> None:

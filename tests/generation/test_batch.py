@@ -155,3 +155,18 @@ def test_a_failing_run_leaves_the_batch_as_it_was(model: og.Model, monkeypatch: 
     made.append_tokens([[10, 20], [30, 40]])
     made.generate_next_token()
     assert made.token_count() == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}])
+@pytest.mark.parametrize(("rows", "named"), [([[5, 6], [PAD, PAD]], 1), ([[PAD], [5]], 0), ([[PAD], [PAD]], 0)])
+def test_a_row_of_padding_is_named_and_nothing_is_read(
+    model: og.Model, rows: list[list[int]], named: int, options: dict[str, object]
+) -> None:
+    made = generator(model, batch_size=2, max_length=12, **options)
+    with pytest.raises(ArgumentError, match=f"row {named} of 2 is nothing but padding .token {PAD}"):
+        made.append_tokens(np.array(rows, np.int32))
+    made.append_tokens(np.array([[5, 6], [7, PAD]], np.int32))
+    made.generate_next_token()
+    alone = generator(model, max_length=12)
+    alone.append_tokens([PAD])
+    alone.generate_next_token()  # one row has no padding
