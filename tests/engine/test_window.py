@@ -119,3 +119,23 @@ def test_recording_it_changes_nothing_and_shows_what_is_held(model: genai_lab.Mo
         engine = make(model)
         assert answers(engine, [asked], 12) == [alone(model, asked, 12)]
     assert trace.steps()["blocks_used"].max() <= 6
+
+
+@pytest.mark.parametrize("backend", [{}, {"kv_backend": "vm", "block_size": 32}], ids=["slots", "vm"])
+def test_refused_proposals_leave_the_window_right(model: genai_lab.Model, backend: dict[str, object]) -> None:
+    asked, engine = prompts(90, 30), make(model, **backend)
+    expected = alone(model, asked[0], 60)
+    request, buffer, found = engine.create_request(), engine.create_event_buffer(20), []
+    request.begin_turn(asked[0], turn(60))
+    while engine.has_pending_requests():
+        engine.run(buffer)
+        found += [event.token for event in buffer if event.token is not None]
+        if found and len(found) < len(expected) - 6:
+            drafts = np.array(expected[len(found) : len(found) + 5], np.int32)
+            drafts[len(found) % 5] += 1
+            request.set_draft_tokens(drafts)
+    assert found == expected
+    assert 0 < engine.get_speculative_stats()["draft_tokens_accepted"]
+    request.begin_turn(asked[1], turn(10))
+    whole = np.concatenate([asked[0], np.array(expected, np.int32), asked[1]])
+    assert [event.token for event in drain(engine) if event.token is not None] == alone(model, whole, 10)

@@ -92,7 +92,7 @@ def test_anything_happens_in_a_window(kind: str, prefix_caching: bool) -> None:
         def begin(self, num_blocks: int, window: int) -> None:
             self.world = WindowWorld(kind, num_blocks, window, prefix_caching=caching)
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=20, stateful_step_count=20))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=25, stateful_step_count=20))
 
 
 def tokens(count: int) -> list[int]:
