@@ -135,7 +135,7 @@ def test_refused_proposals_leave_the_window_right(model: genai_lab.Model, backen
             drafts[len(found) % 5] += 1
             request.set_draft_tokens(drafts)
     assert found == expected
-    assert 0 < engine.get_speculative_stats()["draft_tokens_accepted"]
+    assert engine.get_speculative_stats()["draft_tokens_accepted"] > 0
     request.begin_turn(asked[1], turn(10))
     whole = np.concatenate([asked[0], np.array(expected, np.int32), asked[1]])
     assert [event.token for event in drain(engine) if event.token is not None] == alone(model, whole, 10)
