@@ -150,7 +150,7 @@ def test_copies_of_params_are_independent_and_a_generator_keeps_its_own(model: o
         (lambda p: p.add_logits_processor(forbid_even, before="nobody"), ArgumentError, "nobody.*guidance"),
         (lambda p: p.add_logits_processor(forbid_even, before="guidance", at=0), ArgumentError, "one place"),
         (lambda p: p.add_logits_processor(forbid_even, at=9), ArgumentError, "0 to 4"),
-        (lambda p: p.add_logits_processor(forbid_even, at=True), ArgumentTypeError, "integer"),
+        (lambda p: p.add_logits_processor(forbid_even, at=True), ArgumentTypeError, "a whole number"),
         (lambda p: p.remove_logits_processor("min_length"), ArgumentError, "was not added"),
         (lambda p: setattr(p, "logits_processors", ("guidance",)), ArgumentError, "the same names"),
         (lambda p: setattr(p, "logits_processors", "guidance"), ArgumentError, "the same names"),
