@@ -135,6 +135,10 @@ class Trace(analysis.Trace):
             return ""
         return super().text(run)
 
+    def __repr__(self) -> str:
+        waits = self.running and not self.recording.runs
+        return "<genai_lab.Trace: waiting to begin>" if waits else super().__repr__()
+
     # ---- shown --------------------------------------------------------------------------------------------------
 
     def show(self, kind: str = "all", model: Model | None = None) -> View:

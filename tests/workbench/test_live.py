@@ -180,6 +180,7 @@ def test_a_second_answer_waits_for_the_first(tiny: og.Model, monkeypatch: pytest
     assert second.running and len(second.runs()) == 0
     with pytest.raises(TimeoutError, match="still writing"):
         second.wait(0)
+    assert repr(third) == "<genai_lab.Trace: waiting to begin>"
     third.stop()  # drops what waits; the first goes on
     held.let_go()
     for trace in (first, second, third):
