@@ -45,16 +45,28 @@ SAVE = """async ([command, state]) => {
     await commands.execute('docmanager:save');
     return shell.currentWidget.context.model.dirty;
 }"""
-CLOSE = """async () => {
+# control requests are answered in order, and one that a shutdown or a restart cancels is an error in the page: JupyterLab
+# asks for a thread of its own for every widget that it meets
+ANSWERED = """const kernel = panel.sessionContext.session?.kernel;
+    if (kernel?.supportsSubshells && kernel.connectionStatus === 'connected') await kernel.requestListSubshell({}).done;"""
+RESTART = f"""async () => {{
     const panel = window.jupyterapp.shell.currentWidget;
-    // control requests are answered in order, and one that a shutdown cancels is an error in the page: JupyterLab asks
-    // for a thread of its own for every widget that it meets
-    const kernel = panel.sessionContext.session?.kernel;
-    if (kernel?.supportsSubshells && kernel.connectionStatus === 'connected') await kernel.requestListSubshell({}).done;
+    {ANSWERED}
+    await kernel.restart();
+}}"""
+SHUTDOWN = f"""async () => {{
+    const panel = window.jupyterapp?.shell.currentWidget;
+    if (!panel?.sessionContext) return;
+    {ANSWERED}
+    await panel.sessionContext.shutdown();
+}}"""
+CLOSE = f"""async () => {{
+    const panel = window.jupyterapp.shell.currentWidget;
+    {ANSWERED}
     await panel.sessionContext.shutdown();
     panel.context.model.dirty = false;
     panel.close();
-}"""
+}}"""
 
 
 def screenshot(of: Page | Locator, name: str) -> Path:
@@ -148,6 +160,10 @@ class LabPage:
         """A picture of the page, or of one thing in it, in build/screenshots, named after the test."""
         return screenshot(of or self.page, f"{self.name}-{suffix}" if suffix else self.name)
 
+    def restart(self) -> LabPage:
+        self.page.evaluate(RESTART)
+        return self
+
     def close(self) -> None:
         """Ends the kernel, so that kernels do not pile up on a small machine."""
-        self.page.evaluate("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.shutdown()")
+        self.page.evaluate(SHUTDOWN)

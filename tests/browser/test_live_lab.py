@@ -89,3 +89,15 @@ def test_the_still_picture_follows_and_the_live_one_stays(labpage: LabPage, tiny
     labpage.save(widget_state=False).reopen(trusted=False)
     expect(labpage.output("u").nth(11)).to_be_visible()  # all twelve tokens, not those of the first moment
     labpage.shot("still")
+
+
+def test_a_restart_leaves_no_picture_that_looks_alive(labpage: LabPage, tiny_folder: Path) -> None:
+    notebook(labpage, tiny_folder, ASK.format(tokens=200, options=""), pause=0.2).run_all()
+    labpage.page.wait_for_function("() => Number(document.querySelector('.gl').dataset.tokens) >= 3")
+    expect(root(labpage)).to_have_attribute("data-kernel", "present")
+    labpage.restart()
+    expect(root(labpage)).to_have_attribute("data-kernel", "absent")
+    expect(labpage.page.locator("[data-action='stop']")).to_be_disabled()
+    expect(labpage.page.locator("[data-action='far-stop']")).to_have_count(0)
+    expect(labpage.output(".gl").first).to_contain_text("was still being written when this page last heard of it")
+    labpage.shot("restarted")

@@ -284,16 +284,8 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     const gone = store.kernel === "absent";
     stopButton.disabled = stopping || gone;
     stopButton.title = gone ? "No running notebook answers, so there is nothing to stop." : "";
-    say(
-      live,
-      store.running
-        ? stopping
-          ? "stopping"
-          : "the model is writing"
-        : store.runs.length
-          ? outcome(store.runs[store.runs.length - 1].info.status)
-          : "",
-    );
+    const last = store.runs.at(-1);
+    say(live, store.doing || (last && !store.running ? outcome(last.info.status) : ""));
   };
 
   const draw = (): void => {

@@ -32,6 +32,8 @@ type Listener = (change: Change) => void;
 
 const NO_ANSWER_MS = 1000;
 const PATIENCE_MS = 30_000;
+/** What a widget's model tells when its line to the kernel is cut or made anew. */
+const LINK_NEWS = ["comm_live_update", "comm:close"] as const;
 const RUN_AGAIN = " Run its cell again; if another cell is running, wait for its end.";
 const LATE_MS = 2500;
 
@@ -71,15 +73,18 @@ export class Store extends TraceData {
     const onChunk = () => this.take(bytesOf(model.get("chunk")));
     const onSelected = () => this.quiet || this.emit("select");
     const onMessage = (message: unknown, buffers: unknown[]) => this.hear(message, buffers);
+    const onLink = () => this.askWhoIsThere();
     model.on("change:chunk", onChunk);
     model.on("change:selected", onSelected);
     model.on("change:at", onSelected);
     model.on("msg:custom", onMessage);
+    for (const news of LINK_NEWS) model.on(news, onLink);
     signal?.addEventListener("abort", () => {
       model.off("change:chunk", onChunk);
       model.off("change:selected", onSelected);
       model.off("change:at", onSelected);
       model.off("msg:custom", onMessage);
+      for (const news of LINK_NEWS) model.off(news, onLink);
       for (const t of this.timers) clearTimeout(t);
       this.listeners.clear();
     });
@@ -96,6 +101,12 @@ export class Store extends TraceData {
   get status(): string {
     if (this.running) return this.stopping ? "stopping" : "running";
     return this.runs.at(-1)?.info.status ?? "empty";
+  }
+
+  /** What goes on now, in words; "" when nothing does, and when nobody is there who would know. */
+  get doing(): string {
+    if (!this.running || this.kernel === "absent") return "";
+    return this.stopping ? "stopping" : "the model is writing";
   }
 
   /** What is picked; without a pick the newest token while it streams, afterwards the one with the most doubt. */
@@ -257,6 +268,16 @@ export class Store extends TraceData {
       this.emit("kernel");
       this.hello(Math.min(2 * wait, PATIENCE_MS));
     });
+  }
+
+  /** The line to the kernel was cut or made anew, as by a restart: what it said of itself no longer holds. */
+  private askWhoIsThere(): void {
+    if (this.kernel !== "present") return;
+    this.kernel = "unknown";
+    this.pending = null;
+    this.stopping = false;
+    this.emit("kernel");
+    this.hello();
   }
 
   /** Rows are missing, so everything is asked for, at most once a second. */

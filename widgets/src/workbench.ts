@@ -98,8 +98,7 @@ function makeBar({ store, root, signal }: Place): View {
       refill(where, "token ", h("b", {}, count(place)), ` of ${count(place - at.token - 1 + n)}`);
       listRuns();
       const name = oneLine(nameAt(store, at), 32);
-      const state = store.running ? (store.stopping ? "stopping" : "the model is writing") : "";
-      say(trail, [state, `“${name}” ${tookWords(store, row)}`].filter(Boolean).join(" · "));
+      say(trail, [store.doing, `“${name}” ${tookWords(store, row)}`].filter(Boolean).join(" · "));
     },
   };
 }

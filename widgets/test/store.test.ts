@@ -169,7 +169,7 @@ test("nothing listens any more after the end", () => {
   const model = new FakeModel();
   const end = new AbortController();
   createStore(model.asModel(), end.signal);
-  expect(model.listening).toBe(4);
+  expect(model.listening).toBe(6);
   end.abort();
   expect(model.listening).toBe(0);
 });
@@ -186,4 +186,17 @@ test("chunks that stream in are no news about the kernel: only its first word is
   }
   await untilRows(store, 3);
   expect(heard.filter((change) => change === "kernel")).toHaveLength(1);
+});
+
+test("a kernel that was restarted is no longer there, and the picture says so", async () => {
+  vi.useFakeTimers();
+  const model = new FakeModel();
+  const store = createStore(model.asModel());
+  model.fire("msg:custom", { type: "state", can: { branch: true, stop: true } }, []);
+  expect(store.kernel).toBe("present");
+  model.fire("comm_live_update");
+  expect([store.kernel, store.refusal]).toEqual(["unknown", "Asking whether a notebook is running …"]);
+  vi.advanceTimersByTime(1100);
+  expect(store.kernel).toBe("absent");
+  vi.useRealTimers();
 });
