@@ -45,10 +45,11 @@ SAVE = """async ([command, state]) => {
     await commands.execute('docmanager:save');
     return shell.currentWidget.context.model.dirty;
 }"""
-# control requests are answered in order, and one that a shutdown or a restart cancels is an error in the page: JupyterLab
-# asks for a thread of its own for every widget that it meets
+# control requests are answered in order, and one that a shutdown or a restart cancels is an error in the page:
+# JupyterLab asks for a thread of its own for every widget that it meets
 ANSWERED = """const kernel = panel.sessionContext.session?.kernel;
-    if (kernel?.supportsSubshells && kernel.connectionStatus === 'connected') await kernel.requestListSubshell({}).done;"""
+    const hears = kernel?.supportsSubshells && kernel.connectionStatus === 'connected';
+    if (hears) await kernel.requestListSubshell({}).done;"""
 RESTART = f"""async () => {{
     const panel = window.jupyterapp.shell.currentWidget;
     {ANSWERED}
