@@ -83,6 +83,7 @@ class World:
     outputs: tuple[str, ...] = ()
     alone: bool = False  # one sequence only: a row's numbers depend on the rows beside it
     has_ties: bool = False  # several texts have exactly the same score: beam search may take either
+    least_prompt: int = 1  # tokens that are appended at least
     calls: int = 14
 
 
@@ -100,7 +101,7 @@ WORLDS = {
         World("table", 8, 7, 0, has_ties=True),
         World("table that ends", 8, 7, 0, has_ties=True),
         World("table with a draft", 8, 7, 0, has_draft=True, alone=True),
-        World("smollm2", 49152, 2, 2, context=24, has_text=True, ngrams=False, calls=6),
+        World("smollm2", 49152, 2, 2, context=24, has_text=True, ngrams=False, calls=6, least_prompt=2),
     )
 }
 
@@ -406,6 +407,7 @@ NOT_VARIED = {
     "outputs while speculating": "the tokens are cut into runs elsewhere",
     "keys and values of the last token": "who computes them when differs; a shared buffer is longer than the text",
     "beams of a table model": "other texts have exactly the same score, and either may be taken",
+    "prompts of one token in rows of the default model": "4-bit weights: one token alone takes another numeric path",
     "rows of an int4 model": "a row's numbers depend on how many rows are read beside it (up to 0.05)",
     "get_sequence outside the rows": "there it reads memory that is not its own",
 }
@@ -535,11 +537,11 @@ def _prompt(rng: np.random.Generator, world: World, program: Program) -> Call:
     """Tokens to append: for several rows of one width, some padded on the right."""
     low = 3 if world.end == 2 else 1 if world.end == world.vocabulary - 1 else 2
     high = world.vocabulary - (1 if world.end == world.vocabulary - 1 else 33 if world.end == 2 else 0)
-    width = int(rng.integers(1, 8))
+    width = int(rng.integers(world.least_prompt, 8))
     tokens = rng.integers(low, high, (program.rows, width))
     if program.rows > 1 and rng.random() < 0.5:
         for row in range(1, program.rows):
-            tokens[row, int(rng.integers(1, width + 1)) :] = world.pad
+            tokens[row, int(rng.integers(world.least_prompt, width + 1)) :] = world.pad
     return Call("append", (tokens.tolist() if program.rows > 1 else tokens[0].tolist(),))
 
 
