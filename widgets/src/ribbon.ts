@@ -44,11 +44,10 @@ function outcome(status: string): string {
 }
 
 /** Why there is no answer to show. */
-export function emptyWords(store: Pick<Store, "ready" | "can" | "kernel" | "stages">): string {
+export function emptyWords(store: Pick<Store, "ready" | "can" | "kernel">): string {
   if (!store.ready) return "Reading the recording …";
   if (store.kernel === "present" && store.can.stop)
     return "Waiting to begin: for the answer before it, or for the model to load.";
-  if (store.stages.rows) return "There are timed stages but no answer in this recording (beam search keeps none).";
   return "No answer has been recorded (beam search keeps none). Generate something inside “with genai_lab.record() as trace:” and show the trace again.";
 }
 

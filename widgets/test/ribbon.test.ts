@@ -19,13 +19,13 @@ function blocksOf(n: number, textAt: (i: number) => string): number[] {
   return out;
 }
 
-test("an empty recording says why: it waits, beam search keeps no answer, or nothing was recorded", () => {
-  const said = (kernel: string, stop: boolean, rows: number, ready = true) =>
-    emptyWords({ ready, kernel, can: { branch: false, stop }, stages: { rows } } as Store);
-  expect(said("unknown", false, 0, false)).toMatch(/^Reading/);
-  expect(said("present", true, 0)).toMatch(/^Waiting to begin/);
-  expect(said("absent", true, 0)).toMatch(/^No answer has been recorded/);
-  expect(said("present", false, 3)).toMatch(/^There are timed stages but no answer/);
+test("an empty recording says why: it is read, it waits, or no answer was recorded", () => {
+  const said = (kernel: string, stop: boolean, ready = true) =>
+    emptyWords({ ready, kernel, can: { branch: false, stop } } as Store);
+  expect(said("unknown", false, false)).toMatch(/^Reading/);
+  expect(said("present", true)).toMatch(/^Waiting to begin/);
+  expect(said("absent", true)).toMatch(/^No answer has been recorded/);
+  expect(said("present", false)).toMatch(/^No answer has been recorded \(beam search keeps none\)/);
 });
 
 test("every token is in one block, and no block grows beyond 512", () => {
