@@ -129,7 +129,7 @@ def test_refused_proposals_leave_the_window_right(model: genai_lab.Model, backen
     request.begin_turn(asked[0], turn(60))
     while engine.has_pending_requests():
         engine.run(buffer)
-        found += [event.token for event in list(buffer) if event.token is not None]
+        found += [event.token for event in (buffer[place] for place in range(len(buffer))) if event.token is not None]
         if found and len(found) < len(expected) - 6:
             drafts = np.array(expected[len(found) : len(found) + 5], np.int32)
             drafts[len(found) % 5] += 1
