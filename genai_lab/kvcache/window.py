@@ -38,10 +38,10 @@ class Window:
     block_size: int
 
     def __post_init__(self) -> None:
-        if self.tokens < 1 or self.block_size < 1:
+        if self.tokens < 2 or self.block_size < 1:
             raise ArgumentError(
-                f"a window of {self.tokens} tokens in blocks of {self.block_size}: at least 1 of each is needed; None "
-                f"is no window"
+                f"a window of {self.tokens} tokens in blocks of {self.block_size}: at least 2 tokens, itself and the "
+                f"one before, and blocks of at least 1 are needed; None is no window"
             )
 
     def first_block(self, num_tokens: int) -> int:

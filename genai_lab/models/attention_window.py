@@ -34,7 +34,7 @@ def _stated(model: Model) -> int | None:
     section = model.config.model.decoder.sliding_window
     tokens = None if section is None else section.get("window_size")
     longest = model.config.model.context_length - SPOILT
-    return tokens if isinstance(tokens, int) and 1 <= tokens < longest and model.appends_in_place else None
+    return tokens if isinstance(tokens, int) and 2 <= tokens < longest and model.appends_in_place else None
 
 
 def _is_local(model: Model, window: int) -> bool:

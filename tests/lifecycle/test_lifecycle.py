@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import genai_lab as og
+from genai_lab import lifecycle
 from genai_lab.errors import StateError
 from genai_lab.lifecycle import LiveObject, LiveObjects, in_units
 from tests.lifecycle.scenes import PROMPT, SCENES, Places, generator, write
@@ -22,11 +23,12 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 @pytest.fixture
 def nothing_else() -> Iterator[int]:
-    """How much is alive already, of other tests; from here on the cycle collector sleeps."""
+    """How much is alive already, of other tests, and stays so; from here on the cycle collector sleeps."""
     gc.collect()
     gc.disable()
+    others = [entry.reference() for entry in lifecycle._LIVE.values()]
     try:
-        yield len(og.live_objects())
+        yield sum(other is not None for other in others)
     finally:
         gc.enable()
 
