@@ -32,7 +32,7 @@ class Way:
     """One way to write an answer."""
 
     name: str
-    library: str
+    package: str
     model: str
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     recorded: bool = False
@@ -64,7 +64,7 @@ class Measured:
 
 def load(way: Way, threads: int) -> Any:
     """The way's model with `threads` threads."""
-    library = importlib.import_module(way.library)
+    library = importlib.import_module(way.package)
     config = library.Config(str(model_folder(way.model)))
     section = {"session_options": {"intra_op_num_threads": threads}}
     sections = {"decoder": section} | ({"draft": section} if way.model == "tiny-speculative" else {})
@@ -74,7 +74,7 @@ def load(way: Way, threads: int) -> Any:
 
 def answer(way: Way, model: Any, prompt: np.ndarray, into: Measured) -> list[int]:
     """One answer; its times are added."""
-    library = importlib.import_module(way.library)
+    library = importlib.import_module(way.package)
     params = library.GeneratorParams(model)
     params.set_search_options(max_length=PROMPT + ANSWER)
     params.set_speculative_options(**way.options)
@@ -132,7 +132,7 @@ def table(measured: dict[Way, Measured]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for way, one in measured.items():
-        plain = measured[OG_PLAIN if way.library == OG_PLAIN.library else PLAIN]
+        plain = measured[OG_PLAIN if way.package == OG_PLAIN.package else PLAIN]
         ratios = (
             "|"
             if way in (PLAIN, OG_PLAIN)

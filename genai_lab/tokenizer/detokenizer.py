@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from tokenizers import Regex, decoders
 
-from genai_lab.tokenizer.library import decoded
+from genai_lab.tokenizer.guard import decoded
 
 REPLACEMENT: Final = "\ufffd"
 """What stands for bytes that are no UTF-8."""

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from genai_lab.config.json_values import parse_object, read_bounded
 from genai_lab.errors import ModelFolderError
-from genai_lab.tokenizer.library import guarded
+from genai_lab.tokenizer.guard import guarded
 
 MAX_TOKENIZER_BYTES: Final = 256 * 2**20
 MAX_CONFIG_BYTES: Final = 64 * 2**20

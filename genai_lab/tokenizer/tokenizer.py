@@ -18,7 +18,7 @@ from genai_lab.config import Config
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError, TemplateError
 from genai_lab.tokenizer.chat_template import ChatTemplate, Message, as_messages, as_tools, check_complete
 from genai_lab.tokenizer.files import read_tokenizer_files
-from genai_lab.tokenizer.library import guarded
+from genai_lab.tokenizer.guard import guarded
 from genai_lab.tokenizer.stream import TokenizerStream
 from genai_lab.tokenizer.text import checked_text
 from genai_lab.tokenizer.vocabulary import Ids, Vocabulary

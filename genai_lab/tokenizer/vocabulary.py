@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.tokenizer.detokenizer import REPLACEMENT, byte_of_token, bytes_of_letters, decoder_settings
-from genai_lab.tokenizer.library import decoded
+from genai_lab.tokenizer.guard import decoded
 from genai_lab.types import Tensor, TokenId
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]] | Tensor

@@ -138,12 +138,12 @@ def _short(value: Any) -> str:
 class Side:
     """One library with one model."""
 
-    def __init__(self, library: Any, model: Any) -> None:
-        self.library, self.model = library, model
+    def __init__(self, api: Any, model: Any) -> None:
+        self.api, self.model = api, model
         self.tokenizer: Any = None
 
     def encode(self, text: str) -> NDArray[np.int32]:
-        self.tokenizer = self.tokenizer or self.library.Tokenizer(self.model)
+        self.tokenizer = self.tokenizer or self.api.Tokenizer(self.model)
         return np.asarray(self.tokenizer.encode(text), np.int32)
 
 
@@ -157,13 +157,13 @@ class Driver:
     def make(self) -> Seen:
         """The generator of the program's options."""
         try:
-            params = self.side.library.GeneratorParams(self.side.model)
+            params = self.side.api.GeneratorParams(self.side.model)
             params.set_search_options(**self.program.search)
             if self.program.speculative:
                 params.set_speculative_options(**self.program.speculative)
             if self.program.guidance is not None:
                 params.set_guidance(*self.program.guidance)
-            self.generator = self.side.library.Generator(self.side.model, params)
+            self.generator = self.side.api.Generator(self.side.model, params)
         except Exception as error:
             return Seen(error=error)
         return self._look(None, None)

@@ -44,15 +44,15 @@ def folders(tiny_folder: Path, model_folder: Path) -> list[Path]:
 class Side:
     """One library on one folder."""
 
-    def __init__(self, library: Any, folder: Path) -> None:
-        self.library, self.model = library, library.Model(str(folder))
-        self.tokenizer = library.Tokenizer(self.model)
+    def __init__(self, api: Any, folder: Path) -> None:
+        self.api, self.model = api, api.Model(str(folder))
+        self.tokenizer = api.Tokenizer(self.model)
 
     def generator(self, kind: str, grammar: str, prompt: str, ff: bool = False, **options: object) -> Any:
-        params = self.library.GeneratorParams(self.model)
+        params = self.api.GeneratorParams(self.model)
         params.set_search_options(**({"max_length": 90} | options))
         params.set_guidance(kind, grammar, ff)
-        generator = self.library.Generator(self.model, params)
+        generator = self.api.Generator(self.model, params)
         generator.append_tokens(self.tokenizer.encode(prompt))
         return generator
 
@@ -95,10 +95,10 @@ def test_the_same_tokens(
 def test_a_batch_has_the_same_tokens(sides: list[tuple[Side, Side]]) -> None:
     found = []
     for side in sides[1]:
-        params = side.library.GeneratorParams(side.model)
+        params = side.api.GeneratorParams(side.model)
         params.set_search_options(max_length=40, batch_size=2)
         params.set_guidance("regex", "[0-9]{4}")
-        generator = side.library.Generator(side.model, params)
+        generator = side.api.Generator(side.model, params)
         generator.append_tokens(side.tokenizer.encode_batch(["A:", "Hi, B:"]))
         while not generator.is_done():
             generator.generate_next_token()
@@ -122,21 +122,21 @@ def test_errors_come_when_the_generator_is_made(
     sides: list[tuple[Side, Side]], kind: str, grammar: str, words: str
 ) -> None:
     for side in sides[0]:
-        params = side.library.GeneratorParams(side.model)
+        params = side.api.GeneratorParams(side.model)
         params.set_guidance(kind, grammar)
         with pytest.raises(RuntimeError) as caught:
-            side.library.Generator(side.model, params)
+            side.api.Generator(side.model, params)
         assert words in str(caught.value)
 
 
 def test_wrong_types_are_errors_at_once(sides: list[tuple[Side, Side]]) -> None:
     for side in sides[0]:
-        params = side.library.GeneratorParams(side.model)
+        params = side.api.GeneratorParams(side.model)
         for bad in (("json_schema", 3), (1, "a"), ("regex",)):
             with pytest.raises(TypeError):
                 params.set_guidance(*bad)
         params.set_guidance("", "")
-        side.library.Generator(side.model, params)
+        side.api.Generator(side.model, params)
 
 
 def test_after_an_end_the_next_answer_begins_anew(sides: list[tuple[Side, Side]]) -> None:
