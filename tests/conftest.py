@@ -35,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in MARKERS_BY_FIXTURE.items():
             if fixtures & set(getattr(item, "fixturenames", ())):
                 item.add_marker(marker)
+    # a browser keeps an event loop running in the main thread until the session ends: what needs none comes before it
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,9 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -21,13 +20,6 @@ from genai_lab.types import FinishReason
 from tests.engine.asking import alone, prompts
 
 WAIT = 60  # seconds; only a broken engine needs them
-Result = TypeVar("Result")
-
-
-def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
-    """asyncio.run in a thread of its own: a browser's fixtures keep a loop running in the main one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, main).result()
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +343,7 @@ def test_several_generators_in_one_loop_are_batched(model: genai_lab.Model, engi
     async def all_of_them() -> list[list[int]]:
         return await asyncio.gather(*(one(prompt) for prompt in asked))
 
-    assert run_loop(all_of_them()) == [alone(model, prompt, 15) for prompt in asked]
+    assert asyncio.run(all_of_them()) == [alone(model, prompt, 15) for prompt in asked]
     assert most > 1
     with engine._lock:
         assert engine._states == {}
@@ -378,7 +370,7 @@ def test_leaving_the_loop_or_cancelling_the_task_cancels_the_turn(engine: Engine
             await task
 
     for way in (leave, cancel):
-        run_loop(way())
+        asyncio.run(way())
         with engine._lock:
             assert engine._states == {}
         assert engine._cache.usage().blocks_used == 0
@@ -393,7 +385,7 @@ def test_errors_reach_the_event_loop(gated: tuple[Engine, Gate]) -> None:
         return [token async for token in engine.generate([5, 6, 7])]
 
     with pytest.raises(ZeroDivisionError, match="the policy divided"):
-        run_loop(read())
+        asyncio.run(read())
     engine.close()
     with pytest.raises(StateError, match="engine is closed"):
-        run_loop(read())
+        asyncio.run(read())
