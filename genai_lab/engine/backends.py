@@ -1,65 +1,122 @@
-"""Where the engine's keys and values live: rows that are copied to and from a pool, or rows whose pages are the
-pool's."""
+"""Where the engine's keys and values live, and who runs the model over them: rows that are copied to and from a pool,
+rows whose pages are the pool's, or the pool itself, for a graph that reads block tables.
+"""
 
 from __future__ import annotations
 
 from genai_lab.engine.limits import DEFAULT_BLOCK_SIZE, EngineLimits
+from genai_lab.engine.packed_runs import PackedRuns
+from genai_lab.engine.runs import RowRuns, Runs
 from genai_lab.errors import ArgumentError, CapacityError
-from genai_lab.kvcache import KVLayout, SlotStore, VmStore
+from genai_lab.kvcache import BlockStore, KVLayout, SlotStore, VmStore
 from genai_lab.kvcache.contiguous import memory_limit_bytes
 from genai_lab.kvcache.stores import bytes_needed
 from genai_lab.kvcache.vm import smallest_block
+from genai_lab.models import Model
+from genai_lab.models.packed import PackedExecutor
+from genai_lab.models.paged import PagedGraph
+from genai_lab.models.rows import RowsExecutor
 
-BACKENDS = ("slots", "vm")
+ROW_BACKENDS = ("slots", "vm")
+POOL_BACKEND = "pool"
+
+Given = dict[str, int | None]
+"""Sizes by argument; None: not given."""
 
 
-def block_size_of(backend: str, layout: KVLayout, given: int | None) -> int | None:
-    """The block size of an engine that was given `given`; None leaves it to the limits.
+def backend_of(model: Model, given: str | None) -> str:
+    """The backend of an engine that was given `given`; None takes what the graph needs.
 
-    With "vm" a block of one head must fill whole memory pages, so that small tokens need larger blocks: 16 tokens of 64
-    numbers in float32 are one page, in 8 bits it takes 64 tokens.
+    Raises:
+        ArgumentError: an unknown backend, or one that the graph cannot be run with.
     """
+    allowed = ROW_BACKENDS if model.paged is None else (POOL_BACKEND,)
+    if given is None:
+        return allowed[0]
+    if given not in allowed:
+        kind = "has rows of its own" if model.paged is None else "reads block tables"
+        raise ArgumentError(
+            f"kv_backend is {given!r}; for a model whose graph {kind}, allowed are "
+            f"{', '.join(map(repr, allowed))}, or None"
+        )
+    return given
+
+
+def sizes_of(model: Model, backend: str, given: Given) -> Given:
+    """`given`, completed by what the backend or the graph demands; what stays None is left to the limits.
+
+    Raises:
+        ArgumentError: a size that is not the graph's.
+    """
+    if model.paged is not None:
+        return given | _sizes_of_paged(model, model.paged, given)
+    return given | {"block_size": _block_size_of(backend, model.kv_layout, given["block_size"])}
+
+
+def make_runs(backend: str, model: Model, limits: EngineLimits, exact: bool) -> Runs:
+    """The model over a new store of a backend, "slots" (everywhere; a prefix hit is copied), "vm" (Linux; a prefix hit
+    is mapped, nothing is copied) or "pool" (nothing is copied).
+
+    Raises:
+        ArgumentError: "vm" where blocks cannot be mapped; the message says why.
+        CapacityError: rows and pool can never fit into memory.
+    """
+    if model.paged is not None:
+        _check_memory(limits, 0, model.paged.bytes_per_token * limits.num_blocks * limits.block_size)
+        shapes = {tensor.name: (tensor.shape, tensor.dtype) for tensor in model.paged.tensors}
+        pool = BlockStore(shapes, limits.max_batch_size, limits.num_blocks, limits.block_size)
+        return PackedRuns(PackedExecutor(model, model.paged, pool.pool), pool, exact)
+    store = _make_rows(backend, model.kv_layout, limits)
+    return RowRuns(RowsExecutor(model, store.slab), store, exact)
+
+
+def _make_rows(backend: str, layout: KVLayout, limits: EngineLimits) -> SlotStore | VmStore:
+    rows, tokens = limits.max_batch_size, limits.max_session_tokens
+    of_rows, of_pool = bytes_needed(layout, rows, tokens + 1, limits.num_blocks, limits.block_size)
+    # the rows of "vm" are addresses without memory: their pages are the pool's
+    _check_memory(limits, 0 if backend == "vm" else of_rows, of_pool)
+    # one position more than a conversation can have: an idle row's unread token goes there
+    if backend == "slots":
+        return SlotStore(layout, rows, tokens + 1, limits.num_blocks, limits.block_size)
+    # a whole block more than a conversation can have: an idle row's unread token goes past its last block
+    whole = (-(-tokens // limits.block_size) + 1) * limits.block_size
+    return VmStore(layout, rows, whole, limits.num_blocks, limits.block_size)
+
+
+def _block_size_of(backend: str, layout: KVLayout, given: int | None) -> int | None:
+    """With "vm" a block of one head must fill whole memory pages, so that small tokens need larger blocks: 16 tokens of
+    64 numbers in float32 are one page, in 8 bits it takes 64 tokens."""
     if given is not None or backend != "vm" or not VmStore.is_available().available:
         return given
     smallest = smallest_block(layout)
     return -(-DEFAULT_BLOCK_SIZE // smallest) * smallest
 
 
-def make_store(backend: str, layout: KVLayout, limits: EngineLimits) -> SlotStore | VmStore:
-    """The store of a backend.
-
-    Args:
-        backend: "slots" (everywhere; a prefix hit is copied) or "vm" (Linux; a prefix hit is mapped, nothing is
-        copied).
-
-    Raises:
-        ArgumentError: an unknown backend, or "vm" where blocks cannot be mapped; the message says why.
-        CapacityError: rows and pool can never fit into memory.
-    """
-    if backend not in BACKENDS:
-        raise ArgumentError(f"kv_backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
-    _check_memory(backend, layout, limits)
-    # one position more than a conversation can have: an idle row's unread token goes there
-    capacity = limits.max_session_tokens + 1
-    if backend == "slots":
-        return SlotStore(layout, limits.max_batch_size, capacity, limits.num_blocks, limits.block_size)
-    # a whole block more than a conversation can have: an idle row's unread token goes past its last block
-    whole = (-(-limits.max_session_tokens // limits.block_size) + 1) * limits.block_size
-    return VmStore(layout, limits.max_batch_size, whole, limits.num_blocks, limits.block_size)
+def _sizes_of_paged(model: Model, paged: PagedGraph, given: Given) -> Given:
+    """What the graph says, else what was given, else what the folder says."""
+    folder = model.config.engine.dynamic_batching
+    found: Given = {}
+    for name in ("block_size", "num_blocks"):
+        of_graph, own = getattr(paged, name), given[name]
+        if of_graph is not None and own is not None and own != of_graph:
+            raise ArgumentError(
+                f"Engine: {name} is {own}; the graph {model.graph.filename!r} was made for {name}={of_graph}, which is "
+                f"all that is allowed. Leave it out"
+            )
+        found[name] = of_graph or own or getattr(folder, name, None)
+    found["max_scheduled_tokens"] = given["max_scheduled_tokens"] or getattr(folder, "max_scheduled_tokens", None)
+    return found
 
 
-def _check_memory(backend: str, layout: KVLayout, limits: EngineLimits) -> None:
+def _check_memory(limits: EngineLimits, of_rows: int, of_pool: int) -> None:
     """Refuse what the store would refuse, with the names of the engine's own arguments."""
-    rows, tokens = limits.max_batch_size, limits.max_session_tokens
-    of_rows, of_pool = bytes_needed(layout, rows, tokens + 1, limits.num_blocks, limits.block_size)
-    if backend == "vm":
-        of_rows = 0  # addresses without memory: their pages are the pool's
     limit = memory_limit_bytes()
     if limit is not None and of_rows + of_pool > limit:
         raise CapacityError(
             f"Engine: num_blocks={limits.num_blocks:,} blocks of block_size={limits.block_size:,} tokens need "
-            f"{_gib(of_pool)}, max_batch_size={rows:,} rows of max_session_tokens={tokens:,} tokens {_gib(of_rows)}; "
-            f"this machine has {_gib(limit)}. Make smaller whichever of them is large"
+            f"{_gib(of_pool)}, max_batch_size={limits.max_batch_size:,} rows of "
+            f"max_session_tokens={limits.max_session_tokens:,} tokens {_gib(of_rows)}; this machine has "
+            f"{_gib(limit)}. Make smaller whichever of them is large"
         )
 
 

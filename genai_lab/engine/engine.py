@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from genai_lab.engine.arguments import check_buffer, check_engine
-from genai_lab.engine.backends import block_size_of, make_store
+from genai_lab.engine.backends import backend_of, make_runs, sizes_of
 from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import check_plan
 from genai_lab.engine.commit import StepCommit
@@ -29,7 +29,6 @@ from genai_lab.engine.plan import Decision, Policy, QueueView, Status
 from genai_lab.engine.policies import Fcfs
 from genai_lab.engine.request import Request
 from genai_lab.engine.rows import RowTable
-from genai_lab.engine.runs import RowRuns
 from genai_lab.engine.snapshot import StepRecord, take_snapshot
 from genai_lab.engine.step import StepRunner
 from genai_lab.engine.view import queue_view
@@ -37,7 +36,6 @@ from genai_lab.kvcache import PagedCache
 from genai_lab.lifecycle import born, died
 from genai_lab.models import Model
 from genai_lab.models.attention_window import attention_window
-from genai_lab.models.rows import RowsExecutor
 from genai_lab.tracing import Tracer, current_tracer
 
 
@@ -55,7 +53,8 @@ class Engine(EngineFace):
             whole memory pages.
         chunk_size: largest piece of one prompt in one step.
         prefix_caching: share blocks of equal beginnings.
-        kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied.
+        kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied. "pool" for a model whose graph
+            reads block tables, and only for that. None: "slots" or "pool", as the model needs.
         exact: every answer has bit by bit the numbers of a `Generator`. Where the processor's kernels give a row other
             bits in a batch than alone (`batch_is_exact`), answers are then decoded one at a time, several times slower.
             False: batches, and every answer has the numbers of a batch, whoever else is in it, so that it does not
@@ -84,7 +83,7 @@ class Engine(EngineFace):
         num_blocks: int | None = None,
         chunk_size: int | None = None,
         prefix_caching: bool = True,
-        kv_backend: str = "slots",
+        kv_backend: str | None = None,
         exact: bool = False,
         tracer: Tracer | None = None,
         check_invariants: bool = False,
@@ -99,11 +98,12 @@ class Engine(EngineFace):
         }
         flags = {"prefix_caching": prefix_caching, "check_invariants": check_invariants, "exact": exact}
         check_engine(model, policy, flags)
-        given["block_size"] = block_size_of(kv_backend, model.kv_layout, block_size)
-        self.model, self.limits = model, engine_limits(model.config, given)
+        self.kv_backend = backend_of(model, kv_backend)
+        self.model, self.limits = model, engine_limits(model.config, sizes_of(model, self.kv_backend, given))
         self.policy: Policy = policy if policy is not None else Fcfs()
-        limits, self.kv_backend, self.exact = self.limits, kv_backend, exact
-        self._store = make_store(kv_backend, model.kv_layout, limits)
+        limits, self.exact = self.limits, exact
+        self._runs = make_runs(self.kv_backend, model, limits, exact)
+        self._store = self._runs.store
         self._cache = PagedCache(
             limits.num_blocks,
             limits.block_size,
@@ -113,7 +113,6 @@ class Engine(EngineFace):
         )
         self._rows = RowTable(limits.max_batch_size)
         self._memory = Memory(self._cache, self._store, self._rows)
-        self._runs = RowRuns(RowsExecutor(model, self._store.slab), self._store, exact)
         self._runner = StepRunner(self._runs, self._memory)
         self._log, self._tracer = EngineLog(model, self._cache), tracer
         self._conversations = Conversations(model, limits, self._memory, self._log)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from numpy.typing import NDArray
-
 from genai_lab.engine.request import RequestState
 from genai_lab.engine.rows import RowTable
 from genai_lab.errors import CapacityError
-from genai_lab.kvcache import PagedCache, Receipt, RowStore, Shortage, Suspended
+from genai_lab.kvcache import PagedCache, Receipt, Shortage, Store, Suspended
 
 
 @dataclass(slots=True)
@@ -23,7 +21,7 @@ class Leave:
 
     state: RequestState
     suspended: Suspended
-    saved: list[tuple[list[int], NDArray[Any] | None]] = field(default_factory=list)  # its blocks that others write
+    saved: list[tuple[list[int], Any]] = field(default_factory=list)  # its blocks that others write
 
 
 class Memory:
@@ -33,7 +31,7 @@ class Memory:
         cache, store, table: the blocks' books, the blocks' memory, who has which row.
     """
 
-    def __init__(self, cache: PagedCache, store: RowStore, table: RowTable) -> None:
+    def __init__(self, cache: PagedCache, store: Store, table: RowTable) -> None:
         self.cache, self.store, self.table = cache, store, table
 
     def admit(self, state: RequestState, step: int) -> Shortage | None:

@@ -262,7 +262,7 @@ class Request(OldRequestCalls):
         """Bytes that its tokens take in the engine's rows (ours)."""
         engine = self._engine
         state = None if engine is None else engine._states.get(self.number)
-        return 0 if engine is None or state is None else state.computed * engine.model.kv_layout.bytes_per_token
+        return 0 if engine is None or state is None else state.computed * engine.model.kv_bytes_per_token
 
     def close(self) -> None:
         """Free its place and memory; closing twice is allowed."""

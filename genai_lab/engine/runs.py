@@ -8,6 +8,7 @@ who else is answered at the time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,35 @@ from numpy.typing import NDArray
 from genai_lab.engine.plan import Verdict
 from genai_lab.engine.rows import decode_ranges, with_company
 from genai_lab.engine.work import Work
-from genai_lab.kvcache import RowStore
+from genai_lab.kvcache import RowStore, Store
+from genai_lab.models import Model
 from genai_lab.models.exactness import BatchFacts, batch_facts, known_facts
 from genai_lab.models.rows import RowsExecutor
 
 Held = Mapping[int, int]  # row -> tokens in it, for every row that a request holds
+
+
+class Executor(Protocol):
+    """A model over memory that somebody else owns."""
+
+    model: Model
+
+    @property
+    def has_all_logits(self) -> bool:
+        """Whether the graph gives the logits of every token it reads."""
+        ...
+
+
+class Runs(Protocol):
+    """What carries out a step's works on a model and a store."""
+
+    @property
+    def executor(self) -> Executor: ...
+    @property
+    def store(self) -> Store: ...
+    def facts(self) -> BatchFacts: ...
+    def known_words(self) -> str: ...
+    def run(self, works: Sequence[Work], held: Held, /) -> None: ...
 
 
 class RowRuns:

@@ -18,7 +18,7 @@ from genai_lab.decoding import Place, choose
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.plan import Decision, Reason, StepPlan, Verdict
 from genai_lab.engine.request import GENERATED_MARK, NO_TOKENS, VERIFIED_MARK, RequestState, Turn
-from genai_lab.engine.runs import Held, RowRuns
+from genai_lab.engine.runs import Held, Runs
 from genai_lab.engine.work import Chosen, Outcome, Work
 from genai_lab.kvcache import Shortage
 
@@ -29,11 +29,11 @@ class StepRunner:
     """Carries out plans.
 
     Args:
-        runs: the model's runs over rows.
+        runs: the model's runs.
         memory: rows and blocks.
     """
 
-    def __init__(self, runs: RowRuns, memory: Memory) -> None:
+    def __init__(self, runs: Runs, memory: Memory) -> None:
         self.runs, self.memory = runs, memory
         self.end_tokens = frozenset(runs.executor.model.config.model.eos_token_ids)
         self.executor, self.store, self.cache = runs.executor, memory.store, memory.cache

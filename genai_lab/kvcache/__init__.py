@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from genai_lab.kvcache.block_store import BlockStore
 from genai_lab.kvcache.blocks import BlockPool
 from genai_lab.kvcache.contiguous import ContiguousCache, memory_limit_bytes
 from genai_lab.kvcache.eviction import (
@@ -42,7 +43,7 @@ from genai_lab.kvcache.snapshots import (
     Usage,
 )
 from genai_lab.kvcache.static import StaticCache
-from genai_lab.kvcache.stores import RowStore
+from genai_lab.kvcache.stores import RowStore, Store
 from genai_lab.kvcache.suspension import Suspended
 from genai_lab.kvcache.vm import VmStore
 
@@ -53,6 +54,7 @@ __all__ = [
     "BlockPool",
     "BlockSnapshot",
     "BlockState",
+    "BlockStore",
     "CacheManager",
     "CacheSnapshot",
     "Committed",
@@ -80,6 +82,7 @@ __all__ = [
     "Shortage",
     "SlotStore",
     "StaticCache",
+    "Store",
     "Suspended",
     "Swap",
     "Usage",

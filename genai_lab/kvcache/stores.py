@@ -18,21 +18,15 @@ from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
 from genai_lab.kvcache.layout import KVLayout
 
 
-class RowStore(Protocol):
-    """Keys and values of `rows` sequences, and the blocks that they share."""
+class Store(Protocol):
+    """Where a pool's blocks live, and what stands in each of `rows` rows."""
 
-    layout: KVLayout
     rows: int
-    capacity: int
     num_blocks: int
     block_size: int
+    nbytes: int
     writes_in_place: bool
     """A run writes into pool blocks themselves; give the same to `PagedCache`."""
-
-    @property
-    def slab(self) -> NDArray[Any]:
-        """[layers, 2, rows, kv_heads, capacity, head_dim]; a row range of one layer's keys or values is contiguous."""
-        ...
 
     def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
         """Bring adopted blocks into the row."""
@@ -50,11 +44,6 @@ class RowStore(Protocol):
         """Undo `reserve`."""
         ...
 
-    def idle_position(self, row: int, tokens: int) -> int:
-        """Where a run that carries this row along, without anybody reading the result, may write one token. `tokens`:
-        those it holds."""
-        ...
-
     def rewind(self, row: int, tokens: int) -> None:
         """The row goes on from its first `tokens` tokens."""
         ...
@@ -63,16 +52,12 @@ class RowStore(Protocol):
         """`target` becomes the first `tokens` tokens of `source`."""
         ...
 
-    def move_row(self, source: int, target: int, tokens: int) -> None:
-        """The sequence in row `source` goes on in the empty row `target`."""
-        ...
-
-    def save_blocks(self, blocks: Sequence[int]) -> NDArray[Any] | None:
+    def save_blocks(self, blocks: Sequence[int]) -> Any:
         """A copy of pool blocks that a run is about to write into and that may have to come back; None where a run
         writes into no pool block."""
         ...
 
-    def restore_blocks(self, blocks: Sequence[int], saved: NDArray[Any] | None) -> None:
+    def restore_blocks(self, blocks: Sequence[int], saved: Any) -> None:
         """Bring back what `save_blocks` copied."""
         ...
 
@@ -82,6 +67,27 @@ class RowStore(Protocol):
 
     def close(self) -> None:
         """Give the memory back."""
+        ...
+
+
+class RowStore(Store, Protocol):
+    """A store whose rows are memory that a model run binds: keys and values of `rows` sequences."""
+
+    layout: KVLayout
+    capacity: int
+
+    @property
+    def slab(self) -> NDArray[Any]:
+        """[layers, 2, rows, kv_heads, capacity, head_dim]; a row range of one layer's keys or values is contiguous."""
+        ...
+
+    def idle_position(self, row: int, tokens: int) -> int:
+        """Where a run that carries this row along, without anybody reading the result, may write one token. `tokens`:
+        those it holds."""
+        ...
+
+    def move_row(self, source: int, target: int, tokens: int) -> None:
+        """The sequence in row `source` goes on in the empty row `target`."""
         ...
 
 

@@ -19,6 +19,7 @@ from genai_lab.lifecycle import born, died
 from genai_lab.models.grammar_tokens import token_table
 from genai_lab.models.graph import appends_in_place, fixed_names, one_shape, past_names, past_shape
 from genai_lab.models.opening import open_encoder, open_graph
+from genai_lab.models.paged import PagedGraph, is_paged, paged_graph
 from genai_lab.models.session import Graph, Session
 from genai_lab.models.speculative_config import check_speculative
 from genai_lab.models.token_texts import TokenTexts
@@ -97,11 +98,31 @@ class Model:
     @cached_property
     def kv_bytes_per_token(self) -> int:
         """Bytes that one token takes in the cache: its keys and values in every layer that has them."""
+        if self.paged is not None:
+            return self.paged.bytes_per_token
         sizes = (
             (past_shape(self.config, self.graph.inputs[name], 1, 1), self.graph.inputs[name].dtype.itemsize)
             for name in past_names(self.graph, self.config)
         )
         return sum(math.prod(shape) * size for shape, size in sizes)
+
+    @cached_property
+    def paged(self) -> PagedGraph | None:
+        """What the graph keeps in blocks that it finds through block tables; None when it has rows of its own.
+
+        Raises:
+            ModelFolderError: it wants something that an Engine here does not give.
+        """
+        return paged_graph(self.graph, self.config) if is_paged(self.graph, self.config) else None
+
+    def check_has_rows(self) -> None:
+        """Raises StateError when a Generator cannot run the graph, since only an Engine has blocks to give."""
+        if is_paged(self.graph, self.config):
+            raise StateError(
+                f"{self.graph.filename!r} reads its cache through block tables "
+                f"({self.config.model.decoder.inputs.block_table!r}), which only an Engine has: use "
+                "genai_lab.Engine(model)"
+            )
 
     @cached_property
     def rewindable(self) -> bool:
@@ -115,6 +136,8 @@ class Model:
         does. The config may say so (past_present_share_buffer); otherwise it is tried once."""
         graph = self.graph
         if self.encoder is not None or not isinstance(graph, Session) or graph.has_bfloat16:
+            return False
+        if is_paged(graph, self.config):
             return False
         if fixed_names(graph, self.config) or not one_shape(graph, self.config):
             return False

@@ -54,6 +54,7 @@ class ManyRows(Protocol):
 
 def make_one(model: Model, capacity: int) -> OneRow:
     """The state of one sequence of at most `capacity` tokens."""
+    model.check_has_rows()
     if model.encoder is not None:
         return EncoderDecoderState(model, 1, capacity)
     if slides_inputs(model.config):
@@ -63,6 +64,7 @@ def make_one(model: Model, capacity: int) -> OneRow:
 
 def make_rows(model: Model, rows: int, capacity: int) -> ManyRows:
     """The state of `rows` sequences of at most `capacity` tokens."""
+    model.check_has_rows()
     if model.encoder is not None:
         return EncoderDecoderState(model, rows, capacity)
     if slides_inputs(model.config):

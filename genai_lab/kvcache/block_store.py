@@ -1,0 +1,124 @@
+"""The store of a graph that reads block tables itself: the pool is all there is, and a row is a table.
+
+A run writes into pool blocks in place. Nothing is copied but a shared block that somebody is about to write into.
+Receives named shapes; knows no graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genai_lab.errors import StateError
+from genai_lab.kvcache.contiguous import check_fits
+from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
+from genai_lab.kvcache.stores import check_row, check_sizes
+from genai_lab.kvcache.table import blocks_for
+from genai_lab.kvcache.untouched import untouched_zeros
+
+TokenShapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""By name, what one token takes: shape and type."""
+Blocks = dict[str, NDArray[Any]]
+
+
+class BlockStore:
+    """A pool of blocks, and the tables of `rows` sequences.
+
+    Args:
+        shapes: what one token takes in each tensor.
+        rows: sequences that can run at a time.
+        num_blocks: blocks in the pool.
+        block_size: tokens per block.
+
+    Raises:
+        CapacityError: the pool can never fit into this machine's memory; nothing was taken.
+
+    >>> store = BlockStore({"key": ((1, 8), np.dtype("float32"))}, rows=2, num_blocks=4, block_size=16)
+    >>> store.pool["key"].shape, store.nbytes
+    ((4, 16, 1, 8), 2048)
+    """
+
+    writes_in_place = True
+
+    def __init__(self, shapes: TokenShapes, rows: int, num_blocks: int, block_size: int) -> None:
+        check_sizes(rows, block_size, num_blocks, block_size)
+        self.rows, self.num_blocks, self.block_size = rows, num_blocks, block_size
+        per_token = sum(math.prod(shape) * kind.itemsize for shape, kind in shapes.values())
+        self.nbytes = per_token * num_blocks * block_size
+        check_fits(self.nbytes, num_blocks, block_size)
+        self._pool: Blocks | None = {
+            name: untouched_zeros((num_blocks, block_size, *shape), kind) for name, (shape, kind) in shapes.items()
+        }
+        self._tables: list[list[int]] = [[] for _ in range(rows)]
+
+    @property
+    def pool(self) -> Blocks:
+        """By name, [num_blocks, block_size, *shape of a token]."""
+        if self._pool is None:
+            raise StateError("the store is closed; make a new one")
+        return self._pool
+
+    def block_table(self, row: int) -> tuple[int, ...]:
+        """The blocks of a row, those reserved for a run included."""
+        check_row(row, self.rows)
+        return tuple(self._tables[row])
+
+    def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
+        """The row begins with adopted blocks."""
+        check_row(row, self.rows)
+        self._tables[row] = [copy.block for copy in copies]
+
+    def reserve(self, row: int, receipt: Receipt) -> None:
+        """New blocks, and copies of shared ones, stand where the run will write."""
+        check_row(row, self.rows)
+        table = self._tables[row]
+        table[receipt.first_index :] = receipt.new_blocks
+        for copy in receipt.copies:
+            table[copy.index] = copy.target
+            for tensor in self.pool.values():
+                tensor[copy.target] = tensor[copy.source]
+
+    def commit(self, row: int, committed: Committed) -> None:
+        """The pool has everything already; equal blocks give way, and surplus ones go."""
+        for swap in committed.swaps:
+            self._tables[row][swap.index] = swap.new
+        self.rewind(row, committed.num_tokens)
+
+    def release(self, row: int, receipt: Receipt) -> None:
+        """A copied block is the shared one again, new ones go."""
+        for copy in receipt.copies:
+            self._tables[row][copy.index] = copy.source
+        del self._tables[row][receipt.first_index :]
+
+    def rewind(self, row: int, tokens: int) -> None:
+        """The row goes on from its first `tokens` tokens."""
+        check_row(row, self.rows)
+        del self._tables[row][blocks_for(tokens, self.block_size) :]
+
+    def copy_row(self, source: int, target: int, tokens: int) -> None:
+        """`target` has the blocks of `source` too."""
+        check_row(target, self.rows)
+        self._tables[target] = list(self.block_table(source)[: blocks_for(tokens, self.block_size)])
+
+    def save_blocks(self, blocks: Sequence[int]) -> Blocks:
+        """By name, a copy of those blocks."""
+        return {name: tensor[list(blocks)] for name, tensor in self.pool.items()}  # a list makes it a copy
+
+    def restore_blocks(self, blocks: Sequence[int], saved: Any) -> None:
+        """Write the copy back."""
+        for name, content in saved.items():
+            self.pool[name][list(blocks)] = content
+
+    def clear(self, row: int) -> None:
+        """The row is empty."""
+        check_row(row, self.rows)
+        self._tables[row] = []
+
+    def close(self) -> None:
+        """Drop the arrays; memory goes back when no binding holds them."""
+        self._pool = None
+        self._tables = [[] for _ in range(self.rows)]

@@ -1,0 +1,159 @@
+"""A tiny decoder whose graph reads its cache through block tables, of plain operators, so that it runs on a CPU. With
+one seed it has the weights of `tests.graphs.plain_decoder`, so that its answers are those of a Generator on that one.
+
+    folder = paged_decoder(tmp_path / "paged")                      # one row of logits per sequence
+    folder = paged_decoder(tmp_path / "every", logits="tokens")     # one per token, so that proposals can be verified
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from tests.graphs import HEAD_SIZE, HEADS, HIDDEN, POSITIONS, VOCABULARY, Graph
+from tests.graphs_stages import FLOAT, INT32, INT64, Signature, save
+
+LAYER_IDS = (0, 1)
+
+
+def paged_decoder(
+    path: Path,
+    *,
+    logits: str = "sequences",
+    sizes: tuple[int, int] | None = (32, 4),
+    engine: dict[str, Any] | None = None,
+    kind: int = FLOAT,
+    layer_ids: Sequence[int] = LAYER_IDS,
+    planes: int | None = None,
+    extra_input: str | None = None,
+    seed: int = 0,
+) -> Path:
+    """Write a model folder at `path` and return it.
+
+    Args:
+        logits: rows of them, one for each of "sequences", "tokens", or "selected" tokens.
+        sizes: blocks and tokens per block that the graph states; None leaves them open.
+        engine: keys of engine.dynamic_batching.
+        kind: element type of the cache.
+        layer_ids: numbers of the layers that have a cache.
+        planes: rows of an input position_ids; 0 for one without rows, None for none.
+        extra_input: an input that no engine knows.
+    """
+    path.mkdir(parents=True)
+    g = Graph(seed)
+    place = _places(g)
+    x = g.op("Gather", g.weight(VOCABULARY, HIDDEN, gain=8.0), "input_ids")
+    at = place["pos"] if planes is None else "position_ids"
+    if planes:
+        at = g.op("Gather", "position_ids", g.constant(planes - 1), axis=0)
+    x = g.op("Add", x, g.op("Gather", g.weight(POSITIONS, HIDDEN, gain=4.0), at))  # [T, hidden]
+    for layer in layer_ids:
+        x = g.op("Add", x, _attention(g, x, place, layer, kind))
+        x = g.op("Add", x, g.op("Tanh", g.op("MatMul", x, g.weight(HIDDEN, HIDDEN, gain=2.0))))
+    last = g.op("Sub", place["ends"], g.constant(1))
+    if logits != "tokens":
+        x = g.op("Gather", x, last if logits == "sequences" else "logits_indices", axis=0)
+    if extra_input is not None:
+        x = g.op("Add", x, extra_input)
+    g.op("MatMul", x, g.weight(HIDDEN, VOCABULARY, gain=4.0), name="logits")
+    counts: list[Any] = ["num_blocks", "block_size"] if sizes is None else list(sizes)
+    inputs: Signature = [
+        ("input_ids", INT64, ["num_tokens"]),
+        ("cumulative_sequence_lengths", INT32, ["batch_plus_1"]),
+        ("past_sequence_lengths", INT32, ["batch"]),
+        ("block_table", INT32, ["batch", "max_blocks"]),
+        ("attention_metadata", INT32, [3]),
+    ]
+    outputs: Signature = [("logits", FLOAT, [{"sequences": "batch_size"}.get(logits, "rows"), VOCABULARY])]
+    if logits == "selected":
+        inputs.append(("logits_indices", INT32, ["rows"]))
+    if planes is not None:
+        inputs.append(("position_ids", INT64, [planes, "num_tokens"] if planes else ["num_tokens"]))
+    if extra_input is not None:
+        inputs.append((extra_input, FLOAT, [1]))
+    for layer in layer_ids:
+        for part in ("key", "value"):
+            inputs.append((f"past_key_values.{layer}.{part}", kind, [*counts, HEADS, HEAD_SIZE]))
+            outputs.append((f"present.{layer}.{part}", kind, [*counts, HEADS, HEAD_SIZE]))
+    save(path, "model", g, inputs, outputs)
+    decoder: dict[str, Any] = {
+        "filename": "model.onnx",
+        "hidden_size": HIDDEN,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS,
+        "num_hidden_layers": max(layer_ids) + 1,
+        "head_size": HEAD_SIZE,
+        "inputs": {"logits_indices": "logits_indices"} if logits == "selected" else {},
+        "state_groups": [{"kind": "paged_kv", "layer_ids": list(layer_ids)}],
+    }
+    blocks = {} if sizes is None else {"num_blocks": sizes[0], "block_size": sizes[1]}
+    model = {"type": "decoder", "bos_token_id": 1, "pad_token_id": 0, "eos_token_id": 1, "decoder": decoder}
+    config = {
+        "model": model | {"vocab_size": VOCABULARY, "context_length": POSITIONS},
+        "search": {"max_length": POSITIONS},
+        "engine": {"dynamic_batching": {"max_batch_size": 4} | blocks | (engine or {})},
+    }
+    (path / "genai_config.json").write_text(json.dumps(config))
+    return path
+
+
+def _places(g: Graph) -> dict[str, str]:
+    """Where each packed token stands: its sequence [T], its place there [T], and where sequences end [B]."""
+    tokens = g.op("Squeeze", g.op("Shape", "input_ids"))
+    index = g.op("Range", g.constant(0), tokens, g.constant(1))  # [T]
+    bounds = g.op("Cast", "cumulative_sequence_lengths", to=INT64)
+    ends = g.op("Slice", bounds, g.constant([1]), g.constant([2**31]), g.constant([0]))
+    past_end = g.op(
+        "GreaterOrEqual", g.op("Unsqueeze", index, g.constant([1])), g.op("Unsqueeze", ends, g.constant([0]))
+    )
+    row = g.op("ReduceSum", g.op("Cast", past_end, to=INT64), g.constant([1]), keepdims=0)
+    past = g.op("Gather", g.op("Cast", "past_sequence_lengths", to=INT64), row)
+    pos = g.op("Add", past, g.op("Sub", index, g.op("Gather", bounds, row)))
+    return {"row": row, "pos": pos, "ends": ends}
+
+
+def _slots(g: Graph, place: dict[str, str], pool: str, table: str) -> tuple[str, str]:
+    """Slots of the pool: that of each new token [T, 1], and those of each sequence's blocks [B, L]."""
+    size = g.op("Gather", g.op("Shape", pool), g.constant(1))
+    blocks = g.op("Max", g.op("Cast", table, to=INT64), g.constant(0))  # -1 behind the last block
+    first = g.op("Mul", blocks, size)
+    column = g.op("Div", place["pos"], size)
+    both = [g.op("Unsqueeze", each, g.constant([1])) for each in (place["row"], column)]
+    inside = g.op("Sub", place["pos"], g.op("Mul", column, size))
+    new = g.op("Add", g.op("GatherND", first, g.op("Concat", *both, axis=1)), inside)
+    places = g.op("Range", g.constant(0), size, g.constant(1))
+    all_ = g.op("Add", g.op("Unsqueeze", first, g.constant([2])), places)  # [B, M, block_size]
+    return g.op("Unsqueeze", new, g.constant([1])), g.op("Flatten", all_, axis=1)
+
+
+def _attention(g: Graph, x: str, place: dict[str, str], layer: int, kind: int) -> str:
+    def heads() -> str:  # [T, heads, head_size]
+        flat = g.op("MatMul", x, g.weight(HIDDEN, HEADS * HEAD_SIZE, gain=2.0))
+        return g.op("Reshape", flat, g.constant([0, HEADS, HEAD_SIZE]))
+
+    queries, *new = heads(), heads(), heads()
+    written, read = _slots(g, place, f"past_key_values.{layer}.key", "block_table")
+    seen = []
+    for part, values in zip(("key", "value"), new, strict=True):
+        past = f"past_key_values.{layer}.{part}"
+        slots = g.op("Reshape", past, g.constant([-1, HEADS, HEAD_SIZE]))
+        present = g.op("ScatterND", slots, written, g.op("Cast", values, to=kind))
+        g.op("Reshape", present, g.op("Shape", past), name=f"present.{layer}.{part}")
+        every = g.op("Gather", g.op("Gather", present, read), place["row"])  # [T, L, heads, head_size]
+        seen.append(g.op("Cast", g.op("Transpose", every, perm=[0, 2, 1, 3]), to=FLOAT))
+    scores = g.op("MatMul", g.op("Unsqueeze", queries, g.constant([2])), g.op("Transpose", seen[0], perm=[0, 1, 3, 2]))
+    scaled = g.op("Mul", scores, g.constant(HEAD_SIZE**-0.5, np.float32))  # [T, heads, 1, L]
+    length = g.op("Gather", g.op("Shape", read), g.constant(1))
+    columns = g.op("Range", g.constant(0), length, g.constant(1))
+    allowed = g.op("LessOrEqual", columns, g.op("Unsqueeze", place["pos"], g.constant([1, 2, 3])))
+    bias = g.op("Where", allowed, g.constant(0.0, np.float32), g.constant(-1e4, np.float32))
+    mixed = g.op("MatMul", g.op("Softmax", g.op("Add", scaled, bias), axis=-1), seen[1])
+    return g.op("MatMul", g.op("Reshape", mixed, g.constant([0, HEADS * HEAD_SIZE])), g.weight(HIDDEN, HIDDEN))
+
+
+FLOAT16 = TensorProto.FLOAT16
