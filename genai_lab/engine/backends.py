@@ -4,7 +4,7 @@ rows whose pages are the pool's, or the pool itself, for a graph that reads bloc
 
 from __future__ import annotations
 
-from genai_lab.engine.limits import DEFAULT_BLOCK_SIZE, EngineLimits
+from genai_lab.engine.limits import DEFAULT_BLOCK_SIZE, EngineLimits, engine_limits
 from genai_lab.engine.packed_runs import PackedRuns
 from genai_lab.engine.runs import RowRuns, Runs
 from genai_lab.errors import ArgumentError, CapacityError
@@ -42,15 +42,16 @@ def backend_of(model: Model, given: str | None) -> str:
     return given
 
 
-def sizes_of(model: Model, backend: str, given: Given) -> Given:
-    """`given`, completed by what the backend or the graph demands; what stays None is left to the limits.
+def limits_of(model: Model, backend: str, given: Given) -> EngineLimits:
+    """The sizes of an engine: what was given, what the backend or the graph demands, defaults.
 
     Raises:
-        ArgumentError: a size that is not the graph's.
+        ArgumentError: a size that is not the graph's, or none at all.
     """
     if model.paged is not None:
-        return given | _sizes_of_paged(model, model.paged, given)
-    return given | {"block_size": _block_size_of(backend, model.kv_layout, given["block_size"])}
+        return engine_limits(model.config, given | _sizes_of_paged(model, model.paged, given), packed=True)
+    size = _block_size_of(backend, model.kv_layout, given["block_size"])
+    return engine_limits(model.config, given | {"block_size": size})
 
 
 def make_runs(backend: str, model: Model, limits: EngineLimits, exact: bool) -> Runs:

@@ -83,7 +83,9 @@ class Conversations:
             limit, own = self._limits.max_session_tokens, options or RequestOptions()
             tokens = min(own.max_session_tokens or limit, limit)
             number, self._next = self._next, self._next + 1
-            self.states[number] = RequestState(number, own, Sequence(tokens), RandomStream(None), self.step)
+            self.states[number] = RequestState(
+                number, own, Sequence(tokens), RandomStream(None), self.step, is_marked=self._limits.marks_answers
+            )
             request._engine, request.number = engine, number
             self.handles[number] = weakref.ref(request)
             born(request, "Request", Request.held_bytes)

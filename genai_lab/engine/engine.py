@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from genai_lab.engine.arguments import check_buffer, check_engine
-from genai_lab.engine.backends import backend_of, make_runs, sizes_of
+from genai_lab.engine.backends import backend_of, limits_of, make_runs
 from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import check_plan
 from genai_lab.engine.commit import StepCommit
@@ -21,7 +21,6 @@ from genai_lab.engine.events import EngineEventBuffer
 from genai_lab.engine.face import EngineFace, Patience
 from genai_lab.engine.invariants import raise_if_step_broken
 from genai_lab.engine.legacy import OldRequests
-from genai_lab.engine.limits import engine_limits
 from genai_lab.engine.log import EngineLog
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.options import RequestOptions
@@ -99,7 +98,7 @@ class Engine(EngineFace):
         flags = {"prefix_caching": prefix_caching, "check_invariants": check_invariants, "exact": exact}
         check_engine(model, policy, flags)
         self.kv_backend = backend_of(model, kv_backend)
-        self.model, self.limits = model, engine_limits(model.config, sizes_of(model, self.kv_backend, given))
+        self.model, self.limits = model, limits_of(model, self.kv_backend, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
         limits, self.exact = self.limits, exact
         self._runs = make_runs(self.kv_backend, model, limits, exact)
@@ -112,7 +111,7 @@ class Engine(EngineFace):
             window=attention_window(model),
         )
         self._rows = RowTable(limits.max_batch_size)
-        self._memory = Memory(self._cache, self._store, self._rows)
+        self._memory = Memory(self._cache, self._store, self._rows, limits.smallest_piece)
         self._runner = StepRunner(self._runs, self._memory)
         self._log, self._tracer = EngineLog(model, self._cache), tracer
         self._conversations = Conversations(model, limits, self._memory, self._log)

@@ -14,7 +14,6 @@ DEFAULT_SESSION_TOKENS = 2048
 DEFAULT_POOL_TOKENS = 8192
 DEFAULT_SCHEDULED_TOKENS = 512
 DEFAULT_CHUNK = 128
-SMALLEST_PIECE = 3  # three tokens are not two pieces of two or more: see `policies.chunk_tokens`
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,17 @@ class EngineLimits:
     block_size: int  # tokens of a block
     num_blocks: int
     chunk_size: int  # largest prompt chunk of one request in a step
+    smallest_piece: int = 2  # tokens that a piece of a prompt has at least: see `policies.chunk_tokens`
+    marks_answers: bool = True  # what was generated is not shared with prompts: it has other numbers
 
 
-def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
-    """Limits from `given` (None: not given), the config, and defaults."""
+def engine_limits(config: Config, given: dict[str, int | None], *, packed: bool = False) -> EngineLimits:
+    """Limits from `given` (None: not given), the config, and defaults.
+
+    Args:
+        packed: one run reads prompts and answers alike, so a prompt may be read in pieces of one token, and what was
+            generated is shared like what was asked.
+    """
     for name, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise wrong_kind(f"Engine: {name}", value, "an int, or None for the default")
@@ -49,14 +55,15 @@ def engine_limits(config: Config, given: dict[str, int | None]) -> EngineLimits:
         "num_blocks": given["num_blocks"] or max(1, max(DEFAULT_POOL_TOKENS, session) // block_size),
         "chunk_size": given["chunk_size"] or DEFAULT_CHUNK,
     }
+    least = 1 if packed else 3  # three tokens are not two pieces of two or more
     for name in ("max_scheduled_tokens", "chunk_size"):
-        if values[name] < SMALLEST_PIECE:
+        if values[name] < least:
             raise ArgumentError(
-                f"Engine: {name} is {values[name]}; a whole number of at least {SMALLEST_PIECE} is allowed: prompts "
+                f"Engine: {name} is {values[name]}; a whole number of at least {least} is allowed: prompts "
                 "are read in pieces, no piece of a prompt has one token alone (it would take another numeric path), so "
-                f"a prompt of three must be one piece. Set {name}={SMALLEST_PIECE} or more, or leave it out"
+                f"a prompt of three must be one piece. Set {name}={least} or more, or leave it out"
             )
-    return EngineLimits(**values)
+    return EngineLimits(**values, smallest_piece=1 if packed else 2, marks_answers=not packed)
 
 
 def _configured_batch(config: Config) -> int | None:

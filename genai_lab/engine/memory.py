@@ -13,6 +13,7 @@ from genai_lab.engine.request import RequestState
 from genai_lab.engine.rows import RowTable
 from genai_lab.errors import CapacityError
 from genai_lab.kvcache import PagedCache, Receipt, Shortage, Store, Suspended
+from genai_lab.kvcache.facts import Tokens
 
 
 @dataclass(slots=True)
@@ -29,14 +30,20 @@ class Memory:
 
     Args:
         cache, store, table: the blocks' books, the blocks' memory, who has which row.
+        smallest_piece: tokens that are left to be read at least, however much is cached.
     """
 
-    def __init__(self, cache: PagedCache, store: Store, table: RowTable) -> None:
+    def __init__(self, cache: PagedCache, store: Store, table: RowTable, smallest_piece: int = 2) -> None:
         self.cache, self.store, self.table = cache, store, table
+        self._kept_out = smallest_piece - 1  # the cache itself leaves one
+
+    def findable(self, state: RequestState) -> Tokens:
+        """The tokens [n] among which the prefix cache may look."""
+        return state.marked_tokens()[: len(state.sequence) - self._kept_out]
 
     def admit(self, state: RequestState, step: int) -> Shortage | None:
-        """A row, and in it what the prefix cache has of the request's tokens, but for the last."""
-        tokens, options = state.marked_tokens()[:-1], state.options
+        """A row, and in it what the prefix cache has of the request's tokens, but for the last ones."""
+        tokens, options = self.findable(state), state.options
         allocation = self.cache.allocate(state.request, tokens, options.adapter, options.salt, step)
         if isinstance(allocation, Shortage):
             return allocation

@@ -180,10 +180,13 @@ def _checked_patience(patience: object) -> int:
 
 def chunk_tokens(request: RequestView, view: QueueView, budget: int) -> int:
     """Tokens of its next run within the budget; 0 when it must wait. A chunk of one token takes another numeric path in
-    ONNX Runtime's kernels than the same token inside a larger chunk, so no chunk of one is made or left over."""
+    ONNX Runtime's kernels than the same token inside a larger chunk, so no chunk of one is made or left over, but
+    where one run reads everybody's tokens anyway."""
     if request.is_decode:
         return min(request.next_tokens, budget)
     tokens = min(request.next_tokens, view.chunk_size, budget)
+    if view.smallest_piece == 1:
+        return tokens
     if request.next_tokens - tokens == 1:
         tokens -= 1
     return tokens if tokens >= 2 or request.next_tokens == tokens == 1 else 0

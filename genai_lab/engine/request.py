@@ -96,6 +96,7 @@ class RequestState:
     leader: tuple[int, int] | None = None  # request and turn whose reading of the same prompt it waits for
     miss: Miss | None = None  # why the prefix cache did not have more of it when it was admitted
     sink: Sink | None = None  # takes its events; None: they wait for `Engine.run`
+    is_marked: bool = True  # generated tokens carry a mark: see `marked_tokens`
     _marked: NDArray[np.int32] = field(init=False, repr=False)  # [max_length], see `marked_tokens`
 
     def __post_init__(self) -> None:
@@ -113,12 +114,13 @@ class RequestState:
 
     def append(self, token: int) -> None:
         """Append a generated token."""
-        self._marked[len(self.sequence)] = token | GENERATED_MARK
+        self._marked[len(self.sequence)] = token | (GENERATED_MARK if self.is_marked else 0)
         self.sequence.append(token)
 
     def mark_verified(self, start: int, stop: int) -> None:
         """The tokens [start, stop) were read together with proposed ones."""
-        self._marked[start : min(stop, len(self.sequence))] |= VERIFIED_MARK
+        if self.is_marked:
+            self._marked[start : min(stop, len(self.sequence))] |= VERIFIED_MARK
 
     def rewind(self, turn_id: int) -> None:
         """Forget that turn and all after it. Their ids are not given again."""

@@ -197,6 +197,8 @@ def _computed_tokens(work: Work) -> NDArray[np.int32]:
     marked = work.state.marked_tokens()
     if work.verified is None:
         return marked[: work.stop]
+    if not work.state.is_marked:
+        return np.concatenate([marked, work.drafts[: len(work.more)]])
     accepted = work.drafts[: len(work.more)] | GENERATED_MARK
     computed: NDArray[np.int32] = np.concatenate([marked, accepted])
     computed[work.start :] |= VERIFIED_MARK

@@ -36,6 +36,7 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
         chunk_size=limits.chunk_size,
         rows=limits.max_batch_size,
         window=None if cache.window is None else cache.window.tokens,
+        smallest_piece=limits.smallest_piece,
     )
 
 
@@ -51,7 +52,7 @@ def leader_of(state: RequestState, states: States) -> RequestState | None:
 
 
 def _view_waiting(state: RequestState, states: States, memory: Memory) -> RequestView:
-    match = memory.cache.match_prefix(state.marked_tokens()[:-1], state.options.adapter, state.options.salt)
+    match = memory.cache.match_prefix(memory.findable(state), state.options.adapter, state.options.salt)
     leader = leader_of(state, states)
     follows = None if leader is None else leader.request
     return state.view(len(match.blocks), match.num_cached_tokens, follows, match.first_block)
