@@ -207,7 +207,7 @@ class Speculative:
         accepted = len(decided) - 1
         self._cached = length + accepted
         self._row, self._joins_next = None, False
-        self._round = Round(len(proposal.tokens), accepted, start)
+        self._round = Round(len(proposal.tokens), accepted, perf_counter_ns() - start)
         self._stats.count_round(width, accepted, len(proposal.tokens))
         if tracer.enabled:
             times = Times(start, proposed - start, checked - proposed)
@@ -260,20 +260,20 @@ class Speculative:
 
     def _end_round(self, ended: Round, tracer: Tracer) -> None:
         """Everything was handed out; the last token is not in the cache yet and joins the next run."""
+        start = perf_counter_ns()
         ended.tell()
         self._round = None
+        self._joins_next = True
         self._stats.complete_round(ended.accepted, ended.proposed)
         if self.finish is None:
             self._proposer.round_ended(self._tokens)
-        evaluated = min(ended.accepted + 1, ended.proposed)
-        is_full = ended.proposed == self._width.width
-        self._cooldown.observe(ended.accepted, is_full=is_full, at_smallest=self._width.at_smallest)
-        if is_full:
-            took = (perf_counter_ns() - ended.started_ns) / 1e6
-            self._width.observe(ended.accepted + 1, ended.accepted, evaluated, took)
-        self._joins_next = True
-        if ended.proposed == 1 and self.finish is None and self._proposer.anchors_narrow_rounds:
-            self._present_row(tracer)
+            if ended.proposed == 1 and self._proposer.anchors_narrow_rounds:
+                self._present_row(tracer)
+        self._cooldown.observe(ended.proposed, ended.accepted, smallest=self._width.smallest)
+        if ended.proposed == self._width.width:
+            evaluated = min(ended.accepted + 1, ended.proposed)
+            took = (ended.worked_ns + perf_counter_ns() - start) / 1e6
+            self._width.observe(ended.emitted, ended.accepted, evaluated, took)
 
     def _step_alone(self, tracer: Tracer) -> None:
         """A plain step, when nothing was proposed."""

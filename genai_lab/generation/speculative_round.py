@@ -28,7 +28,7 @@ class Round:
 
     proposed: int
     accepted: int
-    started_ns: int
+    worked_ns: int  # that deciding its tokens took
     emitted: int = 0
     fact: RoundFact | None = None  # None: nobody records
     tracer: Tracer = NULL

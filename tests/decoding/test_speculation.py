@@ -75,29 +75,79 @@ def test_what_is_taken_is_distributed_as_the_target(target: list[float], draft: 
     assert chi < 13.8  # 2 degrees of freedom, p = 0.001
 
 
+def observed(width: AdaptiveWidth, accepted: int, milliseconds: float = 1.0, *, rounds: int = 1) -> None:
+    """So many rounds in which `accepted` proposed tokens were taken and one more was written."""
+    for _ in range(rounds):
+        width.observe(accepted + 1, accepted, min(accepted + 1, width.width), milliseconds)
+
+
 def test_a_wider_proposal_is_tried_when_most_is_taken_and_kept_when_it_pays() -> None:
     width = AdaptiveWidth(floor=2, fixed=4)
-    width.observe(3, 2, 2, milliseconds=1.0)
+    observed(width, 2)
+    assert (width.width, width.probes) == (2, 0)  # one round could be luck
+    observed(width, 2)
     assert (width.width, width.probes) == (3, 1)
-    for _ in range(2):
-        width.observe(4, 3, 3, milliseconds=1.0)
+    observed(width, 3, rounds=2)
+    assert (width.width, width.increases) == (3, 1)
+    observed(width, 3)  # one round of rest after a success
     assert width.width == 3
-    assert width.increases == 1
-    width.observe(4, 3, 3, milliseconds=1.0)  # one round of rest after a success
-    width.observe(4, 3, 3, milliseconds=1.0)
-    assert width.width == 4
+    observed(width, 3)
+    assert (width.width, width.probes) == (4, 2)
 
 
 def test_a_wider_proposal_that_is_slow_is_taken_back() -> None:
     width = AdaptiveWidth(floor=2, fixed=4)
-    width.observe(3, 2, 2, milliseconds=1.0)
-    width.observe(4, 3, 3, milliseconds=10.0)
+    observed(width, 2, rounds=2)
+    observed(width, 3, milliseconds=10.0)
     assert (width.width, width.increases, width.decreases) == (2, 1, 1)
-    for _ in range(6):  # rest after a failure
-        width.observe(3, 2, 2, milliseconds=1.0)
-        assert width.width == 2
-    width.observe(3, 2, 2, milliseconds=1.0)
+    observed(width, 2, rounds=6)  # rest after a failure
+    assert width.width == 2
+    observed(width, 2)
     assert width.width == 3
+
+
+def test_a_narrower_proposal_is_tried_when_little_is_taken() -> None:
+    width = AdaptiveWidth(floor=2, fixed=4)
+    observed(width, 2, rounds=2)
+    observed(width, 3, rounds=2)
+    assert width.width == 3
+    observed(width, 0, rounds=3)
+    assert (width.width, width.probes, width.decreases) == (2, 2, 1)
+    observed(width, 1, milliseconds=0.2, rounds=2)
+    assert width.width == 2
+
+
+def test_the_throughput_is_the_mean_of_tokens_by_the_mean_of_time() -> None:
+    width = AdaptiveWidth(floor=2, fixed=4)
+    assert width.throughput == 0
+    observed(width, 2, milliseconds=3.0)
+    assert width.throughput == pytest.approx(1.0)
+    observed(width, 2, milliseconds=7.0)  # a quarter of what it says is taken over
+    assert width.width == 3  # a probe, which says nothing yet: the width before it speaks
+    assert width.throughput == pytest.approx(3 / 4)
+    observed(width, 3, milliseconds=2.0)
+    assert width.throughput == pytest.approx(2.0)
+    width.reset()
+    assert (width.width, width.throughput, width.observations, width.probes) == (2, 0, 3, 1)
+
+
+def test_what_was_learnt_of_a_width_stays_known_when_it_is_tried_again() -> None:
+    width = AdaptiveWidth(floor=2, fixed=4)
+    observed(width, 2, rounds=2)
+    observed(width, 3, milliseconds=100.0)
+    assert width.width == 2
+    observed(width, 2, rounds=7)
+    assert width.width == 3
+    observed(width, 3)  # fast this time, but three quarters of the estimate are the slow round's
+    assert (width.width, width.decreases) == (2, 2)
+
+
+def test_a_round_that_proves_nothing_teaches_nothing() -> None:
+    width = AdaptiveWidth(floor=2, fixed=4)
+    width.observe(2, 0, 0, milliseconds=1.0)
+    width.observe(0, 2, 2, milliseconds=1.0)
+    width.observe(3, 2, 2, milliseconds=0.0)
+    assert (width.observations, width.width) == (0, 2)
 
 
 def test_the_width_never_leaves_its_bounds() -> None:
@@ -119,17 +169,25 @@ def test_a_fixed_width_learns_nothing() -> None:
 
 def test_a_pause_comes_after_three_rounds_in_vain() -> None:
     pause = Cooldown(enabled=True)
-    for accepted, full in ((0, True), (0, True), (1, True), (0, True), (0, False), (0, True), (0, True)):
-        pause.observe(accepted, is_full=full, at_smallest=True)
+    for proposed, accepted in ((2, 0), (2, 0), (2, 1), (2, 0), (3, 0), (2, 0), (1, 0), (2, 0), (2, 0)):
+        pause.observe(proposed, accepted, smallest=2)
         assert pause.remaining == 0
-    pause.observe(0, is_full=True, at_smallest=True)
+    pause.observe(2, 0, smallest=2)
     assert (pause.remaining, pause.entries) == (1, 1)
     pause.take_step()
     assert (pause.remaining, pause.steps) == (0, 1)
     off = Cooldown(enabled=False)
     for _ in range(5):
-        off.observe(0, is_full=True, at_smallest=True)
+        off.observe(2, 0, smallest=2)
     assert off.remaining == 0
+
+
+def test_a_reset_forgets_the_pause_and_keeps_the_count() -> None:
+    pause = Cooldown(enabled=True)
+    for _ in range(3):
+        pause.observe(2, 0, smallest=2)
+    pause.reset()
+    assert (pause.remaining, pause.entries, pause.steps) == (0, 1, 0)
 
 
 def test_options_are_checked_all_or_nothing() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import genai_lab
-from tests.tables import random_table, table_model, table_pair
+from tests.tables import follow, random_table, table_model, table_pair
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
@@ -72,3 +72,43 @@ def test_a_draft_agrees_under_greedy(tmp_path: Path, seed: int, width: int) -> N
     folder = table_pair(tmp_path / "pair", target, draft)
     search, speculative = {"max_length": 40}, {"max_draft_tokens": width}
     assert told(genai_lab, folder, [1, 2, 3], search, speculative) == told(og, folder, [1, 2, 3], search, speculative)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("floor", [2, 3])
+def test_a_width_that_finds_nothing_stays_at_its_floor_and_pauses_alike(tmp_path: Path, seed: int, floor: int) -> None:
+    folder = table_model(tmp_path / "model", random_table(seed, 12))
+    search = {
+        "max_length": 80,
+        "do_sample": True,
+        "top_k": 11,
+        "random_seed": seed,
+        "temperature": 30.0,
+    }  # hardly a hit
+    speculative = {"ngram_size": 2, "min_adaptive_k": floor, "cooldown": True, "ngram_chained_lookup": True}
+    ours, theirs = (told(library, folder, [1, 2, 3, 1, 2], search, speculative) for library in (genai_lab, og))
+    assert ours == theirs
+    last = ours[-1][1]
+    assert last["cooldown_steps"] > 0
+    assert (last["adaptive_k_probes"], last["effective_k"]) == (0, floor)  # a probe would be judged by the clock
+
+
+@pytest.mark.parametrize("floor", [1, 2, 4])
+def test_a_width_is_not_tried_before_two_rounds_were_seen(tmp_path: Path, floor: int) -> None:
+    folder = table_model(tmp_path / "model", follow({1: 2, 2: 1}))
+    speculative = {"ngram_size": 3, "min_adaptive_k": floor, "ngram_chained_lookup": True}
+    two_rounds = 2 * (floor + 1)  # what comes behind them depends on how long they took
+    ours, theirs = (
+        told(library, folder, [1, 2, 1, 2], {"max_length": 40}, speculative)[:two_rounds] for library in (genai_lab, og)
+    )
+    assert ours == theirs
+    assert [step[1]["adaptive_k_probes"] for step in ours[floor:]] == [0] * (floor + 1) + [1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pauses_agree_when_proposals_are_shorter_than_the_width(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    folder = table_model(tmp_path / "model", random_table(seed, 7))
+    prompt, search = rng.integers(1, 6, 5).tolist(), {"max_length": 60}
+    speculative = {"ngram_size": 2, "max_draft_tokens": int(rng.integers(2, 6)), "cooldown": True}
+    assert told(genai_lab, folder, prompt, search, speculative) == told(og, folder, prompt, search, speculative)
