@@ -95,7 +95,7 @@ def paged_decoder(
     model = {"type": "decoder", "bos_token_id": 1, "pad_token_id": 0, "eos_token_id": 1, "decoder": decoder}
     config = {
         "model": model | {"vocab_size": VOCABULARY, "context_length": POSITIONS},
-        "search": {"max_length": POSITIONS},
+        "search": {"max_length": POSITIONS, "top_k": 20},
         "engine": {"dynamic_batching": {"max_batch_size": 4} | blocks | (engine or {})},
     }
     (path / "genai_config.json").write_text(json.dumps(config))
@@ -151,9 +151,34 @@ def _attention(g: Graph, x: str, place: dict[str, str], layer: int, kind: int) -
     length = g.op("Gather", g.op("Shape", read), g.constant(1))
     columns = g.op("Range", g.constant(0), length, g.constant(1))
     allowed = g.op("LessOrEqual", columns, g.op("Unsqueeze", place["pos"], g.constant([1, 2, 3])))
-    bias = g.op("Where", allowed, g.constant(0.0, np.float32), g.constant(-1e4, np.float32))
-    mixed = g.op("MatMul", g.op("Softmax", g.op("Add", scaled, bias), axis=-1), seen[1])
+    weights = g.op("Softmax", g.op("Where", allowed, scaled, g.constant(-1e4, np.float32)), axis=-1)
+    # a slot that nobody wrote may hold anything, and 0 times that is not always 0
+    real = g.op("Where", g.op("Transpose", allowed, perm=[0, 1, 3, 2]), seen[1], g.constant(0.0, np.float32))
+    mixed = g.op("MatMul", weights, real)
     return g.op("MatMul", g.op("Reshape", mixed, g.constant([0, HEADS * HEAD_SIZE])), g.weight(HIDDEN, HIDDEN))
 
 
 FLOAT16 = TensorProto.FLOAT16
+
+
+def add_tokenizer(folder: Path) -> None:
+    """Texts for the 40 tokens: letters, pieces of several letters, the two halves of an é; 0 and 1 are marks."""
+    pieces = [*"abcdefghijklmnopqrstuvwxyz", "ab", "st", "op", "stop", "xyz", "Ġ", "Ġa", "Ã", "©", "no", "yes", "."]
+    vocabulary = {piece: number for number, piece in enumerate(["<pad>", "<eos>", *pieces])}
+    marks = [
+        {"id": i, "content": name, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False} for i, name in enumerate(("<pad>", "<eos>"))
+    ]  # fmt: skip
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    model: dict[str, Any] = {"type": "BPE", "vocab": vocabulary, "merges": [], "dropout": None, "unk_token": None,
+             "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+             "byte_fallback": False}  # fmt: skip
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": marks, "normalizer": None,
+                 "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+                 "model": model}  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    names = {"eos_token": "<eos>", "pad_token": "<pad>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(names))
+    decoder = {str(mark.pop("id")): mark for mark in marks}
+    config = {"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": decoder}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names | config))

@@ -135,7 +135,7 @@ class Conversations:
                 known = ", ".join(map(str, state.starts)) or "none"
                 raise ArgumentError(f"turn_id is {turn_id}; the turns of request {number} are {known}")
             state.rewind(turn_id)
-            self._memory.rewind(state, len(state.sequence), self.step)
+            self._memory.go_back(state, len(state.sequence), self.step)
 
     def set_drafts(self, number: int, tokens: ArrayLike, most: int) -> None:
         """See `Request.set_draft_tokens`. `most`: that one proposal may have."""

@@ -74,6 +74,14 @@ class Memory:
         else:
             self.evict(state)
 
+    def go_back(self, state: RequestState, length: int, step: int) -> None:
+        """`rewind` between turns. Where a row costs nothing it is given up: it comes back with whatever the prefix
+        cache has of the next turn, the forgotten tokens included."""
+        if state.row is not None and self.store.leaves_freely and self.cache.prefix_caching:
+            self.evict(state)
+        else:
+            self.rewind(state, length, step)
+
     def fork(self, source: RequestState, target: RequestState, step: int) -> bool:
         """`target` gets a row and shares all blocks of `source`; False, and nothing, when there is no room."""
         if source.row is None or target.row is not None or self.table.free == 0 or self.cache.pool.num_free == 0:

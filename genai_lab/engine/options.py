@@ -15,7 +15,7 @@ from genai_lab.grammar.compiler import KINDS
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_BYTES = 16 * 1024  # of all of them together
-MAX_COUNT = 2**63 - 1
+MAX_COUNT, MAX_SEED = 2**63 - 1, 2**64 - 1
 
 
 class RequestOptions:
@@ -73,7 +73,7 @@ class TurnOptions(HookSetters):
         """Let this turn's answer be only what a grammar allows; see `GeneratorParams.set_guidance`. The next turn has
         none unless it is set again. `begin_turn` raises GrammarError for a wrong grammar."""
         if isinstance(type, str) and type not in ("", *KINDS):
-            raise ArgumentError(f"set_guidance: type is {type!r:.60}; allowed are {', '.join(KINDS)}")
+            raise ArgumentError(f"set_guidance: Unsupported guidance type: {type:.60}; allowed are {', '.join(KINDS)}")
         self._guide_by(type, data)
 
     def clear_guidance(self) -> None:
@@ -118,7 +118,7 @@ class TurnOptions(HookSetters):
 
     def set_seed(self, seed: int) -> None:
         """Restart the request's random stream from this seed when the turn begins; 0 is a seed like any other."""
-        self._given["seed"] = _whole("seed", seed, 0)
+        self._given["seed"] = _whole("seed", seed, 0, MAX_SEED)
 
     def clear_seed(self) -> None:
         """Go on with the request's random stream."""
@@ -164,20 +164,26 @@ class TurnOptions(HookSetters):
     def _check_sampling(self, search: SearchOptions) -> None:
         """Refuse options that contradict each other; those that change nothing may be given."""
         given = self._given
-        if given.get("top_k") == 1 or given.get("temperature") == 0:
-            return
-        if given.get("do_sample"):
-            _check_defaults_sample(given, search)
+        if given.get("top_k") == 1:
+            why, remedy = "top_k is 1", "Give another top_k"
+        elif given.get("temperature") == 0:
+            why, remedy = "temperature is 0", "Give another temperature"
+        else:
+            why, remedy = "do_sample is False", "Call set_do_sample(True)"
+            if given.get("do_sample"):
+                _check_defaults_sample(given, search)
+            if search.do_sample:
+                return
         pointless = [name for name, neutral in _NEUTRAL.items() if given.get(name, neutral[0]) not in neutral]
-        if pointless and not search.do_sample:
+        if pointless:
             raise ArgumentError(
-                "do_sample is False, so the likeliest token is taken, and these options contradict it: "
-                f"{', '.join(pointless)}. Call set_do_sample(True), or leave them out"
+                f"{why}, so the likeliest token is taken, and these options contradict it: "
+                f"{', '.join(pointless)}. {remedy}, or leave them out"
             )
 
 
-_NEUTRAL = {"temperature": (1.0,), "top_k": (0,), "top_p": (1.0, 0.0), "min_p": (0.0,)}
-"""What does nothing when the likeliest token is taken."""
+_NEUTRAL = {"temperature": (1.0, 0.0), "top_k": (0, 1), "top_p": (1.0, 0.0), "min_p": (0.0,)}
+"""What means, or changes nothing when, the likeliest token is taken."""
 
 
 def _check_defaults_sample(given: dict[str, Any], search: SearchOptions) -> None:
@@ -215,8 +221,10 @@ def _integer(name: str, value: object) -> int:
     return int(value)
 
 
-def _whole(name: str, value: object, low: int) -> int:
+def _whole(name: str, value: object, low: int, high: int = MAX_COUNT) -> int:
     number = _integer(name, value)
-    if not low <= number <= MAX_COUNT:
-        raise CountError(f"{name} is {number}; a whole number (int) of at least {low} is allowed, below 2**63")
+    if not low <= number <= high:
+        raise CountError(
+            f"{name} is {number}; a whole number (int) of at least {low} is allowed, below 2**{high.bit_length()}"
+        )
     return number

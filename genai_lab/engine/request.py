@@ -46,6 +46,7 @@ class Turn:
     stream: TokenizerStream | None = None
     finish: FinishReason | None = None
     stop_reason: str | None = None  # what a person's stopping rule said
+    before: RandomStream | None = None  # the stream that a seed of this turn took the place of
 
     @property
     def usage(self) -> TurnUsage:

@@ -6,6 +6,7 @@ neither rows nor blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter_ns
 
 import numpy as np
@@ -42,10 +43,10 @@ class Turns:
         random = state.stream if settings.seed is None else RandomStream(settings.seed)
         chooser = self._chooser(random, settings, start + prompt.size)  # a wrong grammar is an error before anything
         state.read(prompt)
-        state.stream = random
+        before, state.stream = state.stream, random
         self.counts.begun += 1
         stream = self._model.tokenizer.create_stream() if settings.stop_strings else None
-        state.turn = Turn(state.last_turn, settings, start, int(prompt.size), chooser, stream=stream)
+        state.turn = Turn(state.last_turn, settings, start, int(prompt.size), chooser, stream=stream, before=before)
         state.arrival_step, state.preemptions = step, 0
         state.times = Times(arrived=perf_counter_ns())
         state.status = Status.RUNNING if state.row is not None else Status.WAITING
@@ -100,6 +101,8 @@ class Turns:
         self.counts.ended[finish] += 1
         if state.turn is not None:
             state.turn.finish = finish
+            if state.turn.generated == 0 and finish in (FinishReason.CANCELLED, FinishReason.FAILED):
+                state.stream = state.turn.before or state.stream  # nothing was drawn: the turn's seed goes with it
         self._outbox.emit(state, flags, token=token, finish=finish, error=error, stop=stop)
 
     def _chooser(self, random: RandomStream, settings: TurnSettings, asked: int) -> Chooser:
@@ -115,12 +118,22 @@ class Turns:
         settings = turn.settings
         if turn.stream is not None:
             turn.text += turn.stream.decode(token)
-            for index, text in enumerate(settings.stop_strings):
-                if text in turn.text:
-                    return FinishReason.STOP_STRING, index
+            found = first_stop(turn.text, settings.stop_strings)
+            if found is not None:
+                return FinishReason.STOP_STRING, found
             turn.text = turn.text[-max(len(text) for text in settings.stop_strings) :]
         if settings.max_generated_tokens and turn.generated >= settings.max_generated_tokens:
             return FinishReason.MAX_GENERATED_TOKENS, None
         if len(state.sequence) >= state.sequence.max_length:
             return FinishReason.MAX_SESSION_TOKENS, None
         return None, None
+
+
+def first_stop(text: str, stops: Sequence[str]) -> int | None:
+    """Which of `stops` is complete first in `text`.
+
+    >>> first_stop("stop", ["top", "st", "to"]), first_stop("go", ["stop"])
+    (1, None)
+    """
+    ends = [(text.index(stop) + len(stop), index) for index, stop in enumerate(stops) if stop in text]
+    return min(ends)[1] if ends else None

@@ -42,7 +42,7 @@ class BlockStore:
     ((4, 16, 1, 8), 2048)
     """
 
-    writes_in_place = True
+    writes_in_place = leaves_freely = True
 
     def __init__(self, shapes: TokenShapes, rows: int, num_blocks: int, block_size: int) -> None:
         check_sizes(rows, block_size, num_blocks, block_size)

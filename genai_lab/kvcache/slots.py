@@ -40,6 +40,7 @@ class SlotStore:
     """
 
     writes_in_place = False
+    leaves_freely = False
 
     def __init__(self, layout: KVLayout, rows: int, capacity: int, num_blocks: int, block_size: int) -> None:
         check_sizes(rows, capacity, num_blocks, block_size)

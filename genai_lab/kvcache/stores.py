@@ -27,6 +27,8 @@ class Store(Protocol):
     nbytes: int
     writes_in_place: bool
     """A run writes into pool blocks themselves; give the same to `PagedCache`."""
+    leaves_freely: bool
+    """A row can be given up and taken again at no cost, as far as the prefix cache has its blocks."""
 
     def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
         """Bring adopted blocks into the row."""

@@ -55,6 +55,7 @@ class VmStore:
     """
 
     writes_in_place = True
+    leaves_freely = False
 
     def __init__(
         self,

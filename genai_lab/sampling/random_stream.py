@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.sampling.wide_seed import wide_state
+
 _LARGEST = float(np.nextafter(1.0, 0.0))
 
 
@@ -17,7 +19,8 @@ class RandomStream:
     """Draws indices with given weights.
 
     Args:
-        seed: og option random_seed; None draws a fresh seed from the operating system.
+        seed: og option random_seed, or a turn's seed of up to 64 bits; None draws a fresh one from the operating
+            system.
 
     >>> RandomStream(7).draw(np.array([0.0, 1.0, 0.0]))
     1
@@ -25,6 +28,8 @@ class RandomStream:
 
     def __init__(self, seed: int | None) -> None:
         state = np.random.RandomState() if seed is None else np.random.RandomState(seed % 2**32)
+        if seed is not None and seed >= 2**32:
+            state.set_state(("MT19937", wide_state(seed), 624, 0, 0.0))
         # RandomState seeds mt19937 as std::mt19937 does; its own number recipe is not the library's, so raw words are
         # used
         self._words = state._bit_generator
