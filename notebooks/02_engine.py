@@ -102,12 +102,13 @@ trace.show(model=model)
 # and what would have changed it. The same in Python:
 
 # %%
-for request, step in ((2, 0), (7, 0), (4, 5)):
+for request, step in ((2, 0), (3, 1), (7, 1), (4, 5)):
     print(trace.why(request, step))
 
 # %% [markdown]
-# C waits in step 0 because the 48 tokens of the step are spent: 32 on A and 16 on B. H could not have been read
-# either, and it does not overtake C: first come, first served. E waits in step 5 because four answers are under way and
+# C waits in step 0, as do all others, because A reads the words that all eight begin with: reading them once is enough.
+# D waits in step 1 because the 48 tokens of the step are spent: 5 on A, 23 on B and 20 on C. H could not have been read
+# either, and it does not overtake D: first come, first served. E waits in step 5 because four answers are under way and
 # there is no fifth place.
 #
 # ## A prompt is read in pieces
@@ -122,15 +123,15 @@ steps.head(12).style.hide(axis="index")
 # %% [markdown]
 # ## What is shared?
 # All eight prompts begin with the same words. Go to a step in the middle and look at block 0: it says how many requests
-# use it, and has a dot in the colour of each. The model read that beginning once; those who came later found it. That
-# is a **prefix hit**, a hatched box in the rows. Only full blocks of 16 tokens are shared.
+# use it, and has a dot in the colour of each. The model read that beginning once, for A; the others found it. That is a
+# **prefix hit**, a hatched box in the rows. Only full blocks of 16 tokens are shared.
 
 # %%
 trace.requests()[["request", "prompt_tokens", "cached_prompt_tokens", "queue_ms", "ttft_ms", "ms_per_token"]].round(1)
 
 # %% [markdown]
-# `cached_prompt_tokens` is what need not be read again. A and B have none: they began in the same step, so nothing was
-# there to be found. `queue_ms` is how long a request waited for its place, `ttft_ms` the time until its first token.
+# `cached_prompt_tokens` is what need not be read again. Only A has none: it came first, so nothing was there to be
+# found. `queue_ms` is how long a request waited for its place, `ttft_ms` the time until its first token.
 #
 # ## A smaller pool
 # With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the one that came last

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     MADE_ROOM = "made_room"  # preempted so that another can go on
     NEVER_FITS = "never_fits"
     FOLLOWS = "follows"  # a fork waits for the prompt that another reads
+    SAME_BEGINNING = "same_beginning"  # another reads a beginning that both have; the prefix cache gives it on
     SHARED = "shared"  # a fork takes over what the other has read
     POLICY = "policy"  # a policy's own reason, in `Decision.words`
 
@@ -64,6 +65,7 @@ class RequestView:
     preemptions: int
     follows: int | None = None  # a request that is about to read the same prompt; it takes over what that one reads
     past_blocks: int = 0  # blocks of its beginning that fell out of its window: needed no more
+    beginning: int | None = None  # those with the same number need the same block next; None: nobody else needs it
 
     @property
     def remaining(self) -> int:
@@ -161,6 +163,10 @@ _SENTENCES = {
     ),
     Reason.NEVER_FITS: "It can never run: it needs {needs_blocks} blocks, the whole pool has {num_blocks}.",
     Reason.FOLLOWS: "It waits for request {leader}, of which it is a fork: the prompt is read once for both.",
+    Reason.SAME_BEGINNING: (
+        "It waits for request {leader}, which reads a beginning that both share: it is read once, and taken over from "
+        "the prefix cache."
+    ),
     Reason.SHARED: "It takes over all that request {leader} read, and chooses its own token from the same logits.",
     Reason.POLICY: "The policy decided so.",
 }

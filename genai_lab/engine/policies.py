@@ -31,6 +31,7 @@ class _Draft:
     scheduled: list[Decision] = field(default_factory=list)
     others: list[Decision] = field(default_factory=list)
     preempted: set[int] = field(default_factory=set)
+    reading: dict[int, int] = field(default_factory=dict)  # beginning -> who reads it in this step
 
     def schedule(self, request: RequestView, verdict: Verdict, reason: Reason, tokens: int) -> None:
         needs = self.view.new_blocks(request, tokens)
@@ -38,6 +39,8 @@ class _Draft:
         self.scheduled.append(Decision(request.request, verdict, reason, tokens, operands))
         self.budget -= tokens
         self.blocks -= needs
+        if request.beginning is not None:
+            self.reading.setdefault(request.beginning, request.request)
 
     def decide(self, request: RequestView, verdict: Verdict, reason: Reason, **operands: int) -> None:
         self.others.append(Decision(request.request, verdict, reason, 0, tuple(operands.items())))
@@ -49,14 +52,14 @@ class OrderedPolicy:
 
     Args:
         skip_blocked: look past a request that does not fit (as onnxruntime-genai does). False: nobody overtakes the
-        head
-            of the line.
+            head of the line.
+        read_once: who begins as another that is being read waits until that beginning can be taken over from the
+            prefix cache. False: each is read as soon as there is room, the same tokens by several at a time.
     """
 
-    def __init__(self, *, skip_blocked: bool = False) -> None:
-        if not isinstance(skip_blocked, bool):
-            raise wrong_kind("skip_blocked", skip_blocked, "True or False")
-        self.skip_blocked = skip_blocked
+    def __init__(self, *, skip_blocked: bool = False, read_once: bool = True) -> None:
+        self.skip_blocked = _checked_flag("skip_blocked", skip_blocked)
+        self.read_once = _checked_flag("read_once", read_once)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
         """What waiting requests are sorted by, smallest first: a number, a text, or a tuple of them."""
@@ -115,6 +118,8 @@ class OrderedPolicy:
         for request in self._in_order(view):
             if request.follows is not None:
                 draft.decide(request, Verdict.WAIT, Reason.FOLLOWS, leader=request.follows)
+            elif self.read_once and request.beginning in draft.reading:
+                draft.decide(request, Verdict.WAIT, Reason.SAME_BEGINNING, leader=draft.reading[request.beginning])
             elif draft.preempted:
                 draft.decide(request, Verdict.WAIT, Reason.AFTER_PREEMPTION)
             elif head is not None and not self.skip_blocked:
@@ -170,6 +175,12 @@ def _has_no_order(key: Any) -> bool:
     return key is None or (isinstance(key, float | np.floating) and math.isnan(key))
 
 
+def _checked_flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_kind(name, value, "True or False")
+    return value
+
+
 def _checked_patience(patience: object) -> int:
     if isinstance(patience, bool) or not isinstance(patience, int):
         raise wrong_kind("patience", patience, "a whole number of steps (int)")
@@ -200,8 +211,8 @@ class PriorityFirst(OrderedPolicy):
     """Lower `priority` first, then first come; an old request moves up one priority every `patience` steps, so that
     none waits for ever."""
 
-    def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
-        super().__init__(skip_blocked=skip_blocked)
+    def __init__(self, *, patience: int = 200, skip_blocked: bool = False, read_once: bool = True) -> None:
+        super().__init__(skip_blocked=skip_blocked, read_once=read_once)
         self.patience = _checked_patience(patience)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
@@ -211,8 +222,8 @@ class PriorityFirst(OrderedPolicy):
 class ShortestFirst(OrderedPolicy):
     """Fewest tokens left to read first; a request that waited `patience` steps goes to the front."""
 
-    def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
-        super().__init__(skip_blocked=skip_blocked)
+    def __init__(self, *, patience: int = 200, skip_blocked: bool = False, read_once: bool = True) -> None:
+        super().__init__(skip_blocked=skip_blocked, read_once=read_once)
         self.patience = _checked_patience(patience)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
@@ -223,8 +234,8 @@ class ShortestFirst(OrderedPolicy):
 class PrefixFirst(OrderedPolicy):
     """The largest share already in the prefix cache first; a request that waited `patience` steps goes to the front."""
 
-    def __init__(self, *, patience: int = 200, skip_blocked: bool = False) -> None:
-        super().__init__(skip_blocked=skip_blocked)
+    def __init__(self, *, patience: int = 200, skip_blocked: bool = False, read_once: bool = True) -> None:
+        super().__init__(skip_blocked=skip_blocked, read_once=read_once)
         self.patience = _checked_patience(patience)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
@@ -234,6 +245,9 @@ class PrefixFirst(OrderedPolicy):
 
 class Static(OrderedPolicy):
     """Nobody joins a batch under way: new requests are admitted only when no answer is running."""
+
+    def __init__(self, *, skip_blocked: bool = False) -> None:
+        super().__init__(skip_blocked=skip_blocked, read_once=False)  # who waits for a beginning would miss the batch
 
     def _admit(self, draft: _Draft) -> None:
         count = len(draft.view.running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from genai_lab.engine.limits import EngineLimits
 from genai_lab.engine.memory import Memory
@@ -24,10 +25,13 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
     waiting = sorted(by_status[Status.WAITING], key=lambda s: (s.preemptions == 0, s.arrival_step, s.request))
     idle = [s.request for s in by_status[Status.IDLE] if s.row is not None]
     cache = memory.cache
+    views = [_view_waiting(state, states, memory) for state in waiting[:LOOKED_AT]]
+    views += [_view_running(state, cache) for state in by_status[Status.RUNNING]]
+    views = _with_beginnings(views, states, memory)
     return QueueView(
         step=step,
-        waiting=tuple(_view_waiting(state, states, memory) for state in waiting[:LOOKED_AT]),
-        running=tuple(_view_running(state, cache) for state in by_status[Status.RUNNING]),
+        waiting=tuple(view for view in views if view.status is Status.WAITING),
+        running=tuple(view for view in views if view.status is Status.RUNNING),
         budget=limits.max_scheduled_tokens,
         free_rows=memory.table.free + len(idle),
         free_blocks=cache.pool.num_free + sum(cache.num_blocks_of(n) for n in idle),
@@ -60,3 +64,24 @@ def _view_waiting(state: RequestState, states: States, memory: Memory) -> Reques
 
 def _view_running(state: RequestState, cache: PagedCache) -> RequestView:
     return state.view(cache.num_blocks_of(state.request), state.computed, past_blocks=cache.first_block(state.request))
+
+
+def _with_beginnings(views: list[RequestView], states: States, memory: Memory) -> list[RequestView]:
+    """The views, with a common number for those that need the same block next."""
+    first: dict[tuple[str, str, bytes], int] = {}
+    groups: dict[int, int] = {}  # request -> the first that needs the same block
+    for view in views if memory.cache.prefix_caching else ():
+        needed = _next_block(view, states[view.request], memory)
+        if needed is not None:
+            groups[view.request] = first.setdefault(needed, view.request)
+    shared = {leader for request, leader in groups.items() if request != leader}
+    return [replace(v, beginning=groups[v.request]) if groups.get(v.request) in shared else v for v in views]
+
+
+def _next_block(view: RequestView, state: RequestState, memory: Memory) -> tuple[str, str, bytes] | None:
+    """What the prefix cache would know the next block of a prompt by; None when it is not full, or an answer's."""
+    if view.is_decode:
+        return None
+    size, tokens = memory.cache.block_size, memory.findable(state)
+    stop = (view.num_computed // size + 1) * size
+    return (state.options.adapter, state.options.salt, tokens[:stop].tobytes()) if stop <= tokens.size else None

@@ -29,7 +29,8 @@ from genai_lab.engine.checking import check_plan
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from tests.engine.views import queue_views
 
-POLICIES = [Fcfs(), Fcfs(skip_blocked=True), PriorityFirst(), ShortestFirst(), PrefixFirst(), Static()]
+EACH_FOR_ITSELF = Fcfs(read_once=False)
+POLICIES = [Fcfs(), Fcfs(skip_blocked=True), EACH_FOR_ITSELF, PriorityFirst(), ShortestFirst(), PrefixFirst(), Static()]
 policies = st.sampled_from(POLICIES)
 
 
@@ -83,6 +84,18 @@ def test_nothing_new_is_admitted_in_a_step_that_preempted(view: QueueView, polic
         assert not waiting & {d.request for d in plan.scheduled}
 
 
+@given(queue_views(), policies)
+def test_who_waits_for_a_beginning_waits_for_one_that_is_read_now(view: QueueView, policy: OrderedPolicy) -> None:
+    plan = policy.plan(view)
+    beginnings = {r.request: r.beginning for r in (*view.waiting, *view.running)}
+    scheduled = {d.request for d in plan.scheduled}
+    for decision in plan.others:
+        if decision.reason is Reason.SAME_BEGINNING:
+            leader = dict(decision.operands)["leader"]
+            assert leader in scheduled
+            assert beginnings[leader] == beginnings[decision.request] is not None
+
+
 @given(queue_views())
 def test_it_works_when_there_is_work(view: QueueView) -> None:
     """Work-conserving: with rows, budget and blocks for the first in line, somebody runs."""
@@ -125,6 +138,19 @@ def test_patience_ends(policy: OrderedPolicy) -> None:
     old = waiting(1, arrival_step=0, num_tokens=90, next_tokens=90, priority=1)
     new = waiting(2, arrival_step=99, num_tokens=40, num_computed=32, next_tokens=8, held_blocks=2)
     assert admitted(policy, queue(old, new)) == [1]
+
+
+def test_a_common_beginning_is_read_once() -> None:
+    first, second, other = waiting(1, beginning=1), waiting(2, beginning=1), waiting(3)
+    view = queue(first, second, other, free_rows=3, rows=3)
+    plan = Fcfs().plan(view)
+    assert [d.request for d in plan.scheduled] == [1, 3], "who waits for a beginning holds up nobody"
+    assert [(d.request, d.reason) for d in plan.others] == [(2, Reason.SAME_BEGINNING)]
+    assert "request 1" in plan.others[0].in_words()
+    reader = replace(second, status=Status.RUNNING)
+    assert admitted(Fcfs(), replace(view, waiting=(first, other), running=(reader,))) == [2, 3]
+    for each_for_itself in (EACH_FOR_ITSELF, PriorityFirst(read_once=False), Static()):
+        assert admitted(each_for_itself, view) == [1, 2, 3]
 
 
 def test_the_head_of_the_line_is_not_overtaken_unless_asked_for() -> None:

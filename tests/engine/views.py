@@ -28,6 +28,7 @@ def request_views(draw: st.DrawFn, number: int, status: Status, block_size: int)
         is_decode=is_decode,
         held_blocks=held,
         preemptions=draw(st.integers(0, 1)) if status is Status.WAITING else 0,
+        beginning=None if is_decode else draw(st.sampled_from([None, 0, 1])),
     )
 
 
