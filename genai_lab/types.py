@@ -93,7 +93,9 @@ class Tensor:
                 f"array is {type(array).__name__}; a numpy array is allowed. Wrap it: np.asarray(...)."
             )
         if array.dtype.kind not in "biuf":
-            raise ArgumentTypeError(f"array has dtype {array.dtype}; booleans, integers and floats are allowed.")
+            raise ArgumentTypeError(
+                f"Unsupported numpy type: array has dtype {array.dtype}; booleans, integers and floats are allowed."
+            )
         self._array = array.copy(order="C")
         self._array.flags.writeable = False
 

@@ -171,9 +171,12 @@ class SearchOptions:
 
     def _check_max_length(self, value: OptionValue) -> None:
         if not isinstance(value, int) or not 1 <= value <= self.context_length:
+            context, above = self.context_length, ""
+            if isinstance(value, int) and value > context:
+                above = f": max_length ({value}) cannot be greater than model context_length ({context})"
             raise ArgumentError(
-                f"max_length is {value}; an integer from 1 to {self.context_length} (the model's context_length) is "
-                f"allowed. It counts the prompt as well as the answer."
+                f"search max_length is {value}; an integer from 1 to {context} (the model's context_length) is "
+                f"allowed{above}. It counts the prompt as well as the answer."
             )
 
     def check_together(self) -> None:
@@ -185,7 +188,7 @@ class SearchOptions:
         self._check_max_length(self.max_length)
         if self.num_return_sequences > self.num_beams:
             raise ArgumentError(
-                f"num_return_sequences is {self.num_return_sequences} with num_beams {self.num_beams}; at most "
+                f"num_return_sequences ({self.num_return_sequences}) must be in [1, {self.num_beams}]: at most "
                 f"num_beams sequences can be returned. Raise num_beams, or use batch_size for independent answers."
             )
         if self.num_beams > 1 and self.do_sample and self.top_k != 1:
@@ -240,7 +243,10 @@ def _checked(options: dict[str, object]) -> dict[str, OptionValue]:
 
 
 def _unknown(name: str) -> ArgumentError:
-    return ArgumentError(f"{shorten(name)!r} is no search option; {what_to_write(name, OPTION_NAMES)}")
+    shown_name = shorten(name)
+    return ArgumentError(
+        f'Unknown value "{shown_name}": {shown_name!r} is no search option; {what_to_write(name, OPTION_NAMES)}'
+    )
 
 
 def _refused(name: str, value: object, refused: _RefusedError) -> ArgumentError | ArgumentTypeError:

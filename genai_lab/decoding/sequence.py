@@ -84,9 +84,9 @@ class Sequence:
         """Raises CapacityError when `count` more tokens do not fit."""
         if self._length + count > self.max_length:
             raise CapacityError(
-                f"{count} more tokens after {self._length} exceed max_length = {self.max_length}; set a larger "
-                f"max_length "
-                "or append fewer tokens"
+                f"{count} more tokens after {self._length} exceed max_length = {self.max_length}: input_ids size "
+                f"({count}) + current sequence length ({self._length}) exceeds max length ({self.max_length}). Set a "
+                "larger max_length, or append fewer tokens"
             )
 
     def rewind(self, length: int) -> None:

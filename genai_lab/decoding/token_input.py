@@ -16,7 +16,9 @@ def token_array(tokens: ArrayLike | Tensor, vocab_size: int) -> NDArray[np.int32
     except ValueError as error:
         raise ArgumentError("tokens is a ragged list; allowed is [n] or [1, n]: one sequence at a time") from error
     if array.size == 0:
-        raise ArgumentError("tokens is empty; give at least one token id, such as tokenizer.encode(prompt)")
+        raise ArgumentError(
+            "tokens is empty (input_ids is empty); give at least one token id, such as tokenizer.encode(prompt)"
+        )
     if array.dtype.kind not in "iu":
         raise ArgumentTypeError(
             f"tokens has dtype {array.dtype}; integers are allowed. Text is encoded first: tokenizer.encode(prompt)"

@@ -183,8 +183,9 @@ class Generator:
         if isinstance(length, bool) or not isinstance(length, int | np.integer):
             raise ArgumentTypeError(f"rewind_to: length is {type(length).__name__}, an int is allowed")
         if not 0 <= length <= search.token_count:
+            far = "" if length < 0 else "Cannot rewind to a length greater than the current sequence length: "
             raise (CountError if length < 0 else ArgumentError)(
-                f"rewind_to: length is {length}, allowed is 0 to {search.token_count}, the tokens there are now"
+                f"rewind_to: {far}length is {length}, allowed is 0 to {search.token_count}, the tokens there are now"
             )
         search.rewind(int(length), current_tracer())
 

@@ -102,7 +102,7 @@ def check_text(kind: object, text: object) -> None:
         if not isinstance(value, str):
             raise ArgumentTypeError(f"set_guidance: {name} is {type(value).__name__}; a string is allowed")
     if kind not in KINDS:
-        raise GrammarError(f"set_guidance: type is {kind!r:.60}; allowed are {', '.join(KINDS)}")
+        raise GrammarError(f"set_guidance: Unsupported guidance type: {kind:.60}; allowed are {', '.join(KINDS)}")
     if not str(text).strip():
         raise GrammarError(f"set_guidance: data is empty; the text of a {kind} is needed")
     size = len(str(text).encode("utf-8", "surrogatepass"))

@@ -246,8 +246,9 @@ class EncoderDecoderState(AnyPlace):
         missing = sorted(set(inputs) - set(feeds))
         if missing:
             raise StateError(
-                f"Missing Input: {missing[0]}. {self.encoder.filename!r} wants it and nothing gave it; set it before "
-                f"you append tokens: generator.set_model_input({missing[0]!r}, array)"
+                f"Missing Input: {missing[0]}. {self.encoder.filename!r} wants it and nothing gave it; {missing[0]} "
+                f"must be provided via SetInputs (generator.set_inputs(tensors)) or "
+                f"generator.set_model_input({missing[0]!r}, array), before you append tokens"
             )
         outputs = self.encoder.run(feeds, self.extras.options)
         wants = self.graph.inputs

@@ -156,3 +156,14 @@ def test_an_encoder_that_hears(tmp_path: Path, how: str) -> None:
             generator.generate_next_token()
         found.append([generator.get_sequence(row).tolist() for row in range(rows)])
     assert found[1] == found[0]
+
+
+def test_a_sound_that_is_missing_is_named_by_both(tmp_path: Path) -> None:
+    folder = hearing(tmp_path / "model")
+    for library in (og, genai_lab):
+        model = library.Model(str(folder))
+        generator = library.Generator(model, library.GeneratorParams(model))
+        inputs = library.NamedTensors()
+        inputs["input_ids"] = library.Tensor(np.array([[5, 6]], np.int32))
+        with pytest.raises(RuntimeError, match="audio_features must be provided via SetInputs"):
+            generator.set_inputs(inputs)

@@ -134,6 +134,24 @@ def test_any_thread_may_call_here(stages: tuple[Stage, Stage]) -> None:
     assert not is_error(found[1])
 
 
+def test_a_generator_may_be_used_from_any_thread(stages: tuple[Stage, Stage]) -> None:
+    def elsewhere(call: Callable[[], object]) -> None:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    found = []
+    for stage in stages:
+        generator = stage.empty()
+        tokens = np.array([5, 9], np.int32)
+        elsewhere(lambda g=generator, t=tokens: g.append_tokens(t))  # type: ignore[misc]
+        elsewhere(generator.generate_next_token)
+        generator.generate_next_token()
+        found.append(generator.get_sequence(0).tolist())
+    assert len(found[0]) == 4
+    assert found[1] == found[0]
+
+
 def test_a_request_keeps_its_engine_here(stages: tuple[Stage, Stage]) -> None:
     found = [refused(lambda s=stage: s.engine().create_request().begin_turn([5])) for stage in stages]  # type: ignore[misc]
     assert found == [RuntimeError, 1]
@@ -174,7 +192,34 @@ WORDS: dict[str, tuple[Callable[[Stage], object], str]] = {
     "no such image": (lambda s: s.lib.Images.open("/no.png"), "Image path does not exist: /no.png"),
     "an empty sound": (lambda s: s.lib.Audios.open_bytes(b""), "Audio buffer 0 is empty."),
     "no mark": (lambda s: s.tokenizer.bot_token_id, "bot_token_id is not defined for this model"),
+    "an unknown option": (lambda s: s.params(nope=1), 'Unknown value "nope"'),
+    "more than fits": (
+        lambda s: s.empty().append_tokens(np.full(13, 5, np.int32)),
+        "input_ids size (13) + current sequence length (0) exceeds max length (12)",
+    ),
+    "no tokens given": (lambda s: s.empty().append_tokens(np.zeros(0, np.int32)), "input_ids is empty"),
+    "a rewind too far": (
+        lambda s: s.generator().rewind_to(99),
+        "Cannot rewind to a length greater than the current sequence length",
+    ),
+    "no length": (lambda s: s.empty(max_length=0), "search max_length is 0"),
+    "beyond the context": (
+        lambda s: s.empty(max_length=10**6),
+        "max_length (1000000) cannot be greater than model context_length (256)",
+    ),
+    "more answers than beams": (
+        lambda s: s.empty(num_return_sequences=3),
+        "num_return_sequences (3) must be in [1, 1]",
+    ),
+    "an unknown kind of grammar": (lambda s: _guided(s, "nope"), "Unsupported guidance type: nope"),
+    "a tensor of text": (lambda s: s.lib.Tensor(np.array(["a"])), "Unsupported numpy type"),
 }
+
+
+def _guided(s: Stage, kind: str) -> object:
+    params = s.params()
+    params.set_guidance(kind, "x")
+    return s.lib.Generator(s.model, params)
 
 
 def _stopped(generator: Any) -> None:
