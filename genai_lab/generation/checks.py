@@ -51,9 +51,15 @@ def running(search: Checked) -> Iterator[None]:
     except Exception as error:
         if search.extras.terminated and not isinstance(error, GenaiLabError):
             raise StateError(TERMINATED) from error
-        if type(error).__module__.startswith("onnxruntime"):  # its exceptions derive from Exception alone
+        if _is_onnxruntimes(error):
             raise StateError(f"onnxruntime cannot run the model: {error}") from error
         raise
+
+
+def _is_onnxruntimes(error: Exception) -> bool:
+    """Its own exceptions derive from Exception alone; what a run with a binding raises is a bare RuntimeError."""
+    own = type(error).__module__.startswith("onnxruntime")
+    return own or (type(error) is RuntimeError and str(error).startswith("Error in execution"))
 
 
 def check_not_empty(search: Checked, call: str) -> None:

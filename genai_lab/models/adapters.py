@@ -14,6 +14,7 @@ import onnxruntime as ort
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
 from genai_lab.lifecycle import born, died
+from genai_lab.models.extras import Adapter
 from genai_lab.models.model import Model
 
 
@@ -29,7 +30,7 @@ class Adapters:
         if not isinstance(model, Model):
             raise ArgumentTypeError(f"Adapters() takes a genai_lab.Model, got {type(model).__name__}")
         self.model = model
-        self._loaded: dict[str, ort.LoraAdapter] = {}
+        self._loaded: dict[str, Adapter] = {}
         self._uses: dict[str, int] = {}  # generators that run with it
         self._bytes: dict[str, int] = {}  # of their files
         self._closed = False
@@ -57,15 +58,16 @@ class Adapters:
             raise ModelFolderError(
                 f"Adapters.load: {str(path)!r} does not exist; give the path of an .onnx_adapter file"
             )
-        adapter = ort.LoraAdapter()
+        handle = ort.LoraAdapter()
         try:
-            adapter.Load(os.fspath(path))
+            handle.Load(os.fspath(path))
+            weights = ort.AdapterFormat.read_adapter(os.fspath(path)).get_parameters()
         except Exception as error:  # onnxruntime's exception classes have no narrower common base
             raise ModelFolderError(
                 f"Adapters.load: onnxruntime cannot read {str(path)!r} as an adapter; export it with "
                 "onnxruntime.AdapterFormat"
             ) from error
-        self._loaded[name], self._bytes[name] = adapter, Path(path).stat().st_size
+        self._loaded[name], self._bytes[name] = Adapter(handle, weights), Path(path).stat().st_size
 
     def unload(self, name: str) -> None:
         """Forget an adapter.
@@ -81,7 +83,7 @@ class Adapters:
             )
         del self._loaded[name], self._bytes[name]
 
-    def get(self, name: str) -> ort.LoraAdapter:
+    def get(self, name: str) -> Adapter:
         """The adapter of that name."""
         self._check_open()
         if name not in self._loaded:

@@ -179,9 +179,7 @@ class DecoderState(AnyPlace):
 
     def _bind_extras(self) -> None:
         """Inputs that the caller gave."""
-        self.extras.check_complete()
-        for name, value in self.extras.used.items():
-            _bind_input(self._binding, name, value)
+        self.extras.bind(self._binding)
         self._bound_extras = self.extras.version
 
     def _remember(self, ids: NDArray[Any], positions: NDArray[Any] | None) -> None:

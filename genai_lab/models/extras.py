@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,20 @@ from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.models.bfloat16 import to_bits
 from genai_lab.models.graph import fixed_names, past_names, token_inputs
 from genai_lab.models.session import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter file, read.
+
+    Args:
+        handle: what run options take.
+        weights: its weights by the names of the inputs that they stand for.
+    """
+
+    handle: ort.LoraAdapter
+    weights: dict[str, ort.OrtValue]
+
 
 PRESET = ("num_logits_to_keep", "onnx::Neg_67")
 """Inputs that exporters leave in a graph and that mean "logits of every position" when they are 0."""
@@ -45,6 +60,7 @@ class RunExtras:
         self.has_options = False  # a run without them is a little cheaper
         self.terminated = False  # what the option terminate_session says
         self._adapters: list[Any] = []  # run options hold their addresses only
+        self._adapted: dict[str, ort.OrtValue] = {}  # the weights of all of them, for bindings
         self.version = 0  # grows when an input changes
         for key, value in config.model.decoder.run_options.items():
             self.set_option(key, value)
@@ -102,11 +118,13 @@ class RunExtras:
         else:
             raise ArgumentError(f'set_runtime_option("terminate_session", {value!r}): "0" and "1" are allowed')
 
-    def add_adapter(self, adapter: Any) -> None:
-        """Run with an onnxruntime adapter from now on."""
-        self.options.add_active_adapter(adapter)
-        self._adapters.append(adapter)
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Run with an adapter from now on."""
+        self.options.add_active_adapter(adapter.handle)
+        self._adapters.append(adapter.handle)
+        self._adapted |= adapter.weights
         self.has_options = True
+        self.version += 1
 
     def check_complete(self) -> None:
         """Raises StateError when the graph wants an input that nothing gives."""
@@ -116,6 +134,21 @@ class RunExtras:
                 f"Missing Input: {missing[0]}. {self._session.owner(missing[0])} wants it and nothing gave it; "
                 f"set it before you append tokens: generator.set_model_input({missing[0]!r}, array)"
             )
+
+    def bind(self, binding: Any) -> None:
+        """Give a binding what every run of it takes: the extra inputs, and the adapters' weights, because onnxruntime
+        looks at the adapters of run options in runs without a binding only."""
+        self.check_complete()
+        for name, value in self.used.items():
+            binding.bind_input(name, "cpu", 0, value.dtype.type, list(value.shape), value.ctypes.data)
+        for name, weights in self._adapted.items():
+            try:
+                binding.bind_ortvalue_input(name, weights)
+            except RuntimeError as error:
+                raise ArgumentError(
+                    f"Invalid input name: {name}. An active adapter has weights for it, and this model's graph has no "
+                    "such input; use an adapter that was exported for this model"
+                ) from error
 
     @property
     def used(self) -> dict[str, NDArray[Any]]:

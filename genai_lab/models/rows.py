@@ -120,9 +120,7 @@ class RowsExecutor:
     def _bind_extras(self, binding: Any) -> None:
         """Inputs that the caller gave, once per binding."""
         if self._bound_extras.get(id(binding)) != self.extras.version:
-            self.extras.check_complete()
-            for name, value in self.extras.used.items():
-                _bind_input(binding, name, value)
+            self.extras.bind(binding)
             self._bound_extras[id(binding)] = self.extras.version
 
     def _bind(self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]) -> None:

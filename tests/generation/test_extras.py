@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
 from tests.graphs import HIDDEN, VOCABULARY, plain_decoder
+from tests.tiny import tiny_model_folder
 
 
 def generator(model: og.Model, **options: Any) -> og.Generator:
@@ -114,20 +117,70 @@ def export_adapter(path: Path, values: np.ndarray) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
-def test_an_adapter_changes_the_logits_of_the_generators_that_use_it(tmp_path: Path, options: dict[str, int]) -> None:
-    model = og.Model(plain_decoder(tmp_path / "model", adapted=True))
-    shift = np.random.default_rng(0).standard_normal(VOCABULARY).astype(np.float32)
+def adapted_llama(path: Path) -> Path:
+    """A tiny llama, whose keys and values are in one slab; "adapter_a" [V], zeros, is added to its logits."""
+    tiny_model_folder(path)
+    model = onnx.load(path / "model.onnx")
+    graph, size = model.graph, model.graph.output[0].type.tensor_type.shape.dim[2].dim_value
+    last = next(node for node in graph.node if "logits" in node.output)
+    last.output[0] = "logits/plain"
+    graph.node.append(helper.make_node("Add", ["logits/plain", "adapter_a"], ["logits"]))
+    graph.initializer.append(numpy_helper.from_array(np.zeros(size, np.float32), "adapter_a"))
+    graph.input.append(helper.make_tensor_value_info("adapter_a", TensorProto.FLOAT, [size]))
+    onnx.save(model, path / "model.onnx")
+    return path
+
+
+def plain_and_adapted(tmp_path: Path, kind: str) -> Path:
+    return adapted_llama(tmp_path / "m") if kind == "one slab" else plain_decoder(tmp_path / "m", adapted=True)
+
+
+@pytest.mark.parametrize("kind", ["one slab", "a cache that grows"])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"num_beams": 2}])
+def test_an_adapter_changes_the_logits_of_the_generators_that_use_it(
+    tmp_path: Path, options: dict[str, int], kind: str
+) -> None:
+    model = og.Model(plain_and_adapted(tmp_path, kind))
+    shift = np.random.default_rng(0).standard_normal(model.vocab_size).astype(np.float32)
     adapters = og.Adapters(model)
     adapters.load(export_adapter(tmp_path / "a.onnx_adapter", shift), "a")
-    plain, adapted = generator(model, **options), generator(model, **options)
+    plain, adapted, late = (generator(model, **options) for _ in range(3))
     adapted.set_active_adapter(adapters, "a")
     prompt = np.array([[5, 6]] * options.get("batch_size", 1))
-    for made in (plain, adapted):
+    for made in (plain, adapted, late):
         made.append_tokens(prompt)
     np.testing.assert_allclose(
         adapted.get_logits() - plain.get_logits(), shift + np.zeros_like(plain.get_logits()), atol=1e-3
     )
+    late.set_active_adapter(adapters, "a")  # from its next run on
+    for made in (plain, late):
+        made.set_logits(np.tile(np.eye(model.vocab_size, dtype=np.float32)[7] * 99, (made.get_logits().shape[0], 1)))
+        made.generate_next_token()
+    np.testing.assert_allclose(
+        late.get_logits() - plain.get_logits(), shift + np.zeros_like(plain.get_logits()), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_an_adapter_of_another_model_is_named(tmp_path: Path, options: dict[str, int]) -> None:
+    model = og.Model(tiny_model_folder(tmp_path / "m"))
+    adapters = og.Adapters(model)
+    adapters.load(export_adapter(tmp_path / "a.onnx_adapter", np.zeros(3, np.float32)), "a")
+    made = generator(model, **options)
+    made.set_active_adapter(adapters, "a")
+    with pytest.raises(ArgumentError, match=r"Invalid input name: adapter_a\. An active adapter"):
+        made.append_tokens([[5, 6]] * options.get("batch_size", 1))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_weights_of_a_wrong_size_are_an_error_of_ours(tmp_path: Path, options: dict[str, int]) -> None:
+    model = og.Model(adapted_llama(tmp_path / "m"))
+    adapters = og.Adapters(model)
+    adapters.load(export_adapter(tmp_path / "a.onnx_adapter", np.zeros(3, np.float32)), "a")
+    made = generator(model, **options)
+    made.set_active_adapter(adapters, "a")
+    with pytest.raises(StateError, match=r"cannot run the model.*adapter_a"):
+        made.append_tokens([[5, 6]] * options.get("batch_size", 1))
 
 
 def test_adapters_say_what_is_wrong(tmp_path: Path, wanting: og.Model) -> None:
