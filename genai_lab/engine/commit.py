@@ -38,6 +38,7 @@ class StepCommit:
         self._runner.share(outcome, self._followers(outcome), self._log.place)
         self._take_tokens(outcome)
         self._conversations.step += 1
+        self.drafted.passes += bool(outcome.works)
         if not outcome.works and plan.others:
             self._conversations.outbox.blocked()
 

@@ -15,6 +15,7 @@ MOST_DRAFTS = 16  # tokens in one proposal
 class DraftCounts:
     """One engine's."""
 
+    passes: int = 0  # steps that ran the model, whoever was answered
     rounds: int = 0
     proposed: int = 0
     accepted: int = 0
@@ -38,7 +39,7 @@ class DraftCounts:
             "rounds": self.rounds,
             "completed_rounds": self.rounds,
             "draft_tokens_evaluated": self.accepted + self.rounds - self.full,
-            "target_forward_passes": self.rounds,
+            "target_forward_passes": self.passes,
             "draft_tokens_proposed": self.proposed,
             "draft_tokens_accepted": self.accepted,
             "tokens_emitted": self.emitted,

@@ -56,6 +56,7 @@ def test_the_answer_stays_the_same(
     stats = engine.get_speculative_stats()
     assert stats["draft_tokens_accepted"] + stats["rounds"] == stats["tokens_emitted"]
     assert len(whole) - stats["draft_tokens_accepted"] == steps, "each accepted token saves a run"
+    assert stats["target_forward_passes"] == steps
     if mistakes == 1:
         assert stats["draft_tokens_accepted"] == 0 and stats["acceptance_rate"] == 0.0
     if mistakes == 100:

@@ -274,3 +274,22 @@ def test_what_is_not_compared_is_so(engines: Callable[[Any], Any], tmp_path: Pat
         request.set_draft_tokens(np.array([5], np.int32))
     assert set(engine.get_speculative_stats()) >= set(engines(genai_lab).get_speculative_stats())
     assert all(NOT_COMPARED.values())
+
+
+def test_steps_that_run_the_model_are_counted_alike(engines: Callable[[Any], Any]) -> None:
+    found = []
+    for library in (og, genai_lab):
+        engine, counts = engines(library), []
+        for lengths in ([5], [5, 5], [3, 6]):
+            requests = [engine.create_request() for _ in lengths]
+            for request, length in zip(requests, lengths, strict=True):
+                request.begin_turn(prompt(4), options(library, request, length))
+            buffer = engine.create_event_buffer(8)
+            while engine.has_pending_requests():
+                engine.run(buffer)
+            for request in requests:
+                request.close()
+            counts.append(engine.get_speculative_stats()["target_forward_passes"])
+        found.append(counts)
+    assert found[1] == found[0]
+    assert found[0][0] > 0
