@@ -2,7 +2,9 @@
 
 Graphs that cannot append in place are like that: those without GroupQueryAttention, GPT-2's with keys and values in one
 tensor, those of several files, and any whose config has past_present_share_buffer off. All rows are read together:
-padding stays in the rows and is masked, positions count real tokens only, so each row is that row alone.
+padding stays in the rows and is masked, positions count real tokens only, so each row is that row alone. Where
+attention counts the mask's ones instead of looking at their places (`row_front`), rows of different lengths are read
+apart.
 
 Layers of convolution or recurrence keep a state of one size beside it. It cannot be cut: going back needs a snapshot.
 """
@@ -32,6 +34,7 @@ from genai_lab.models.graph import (
 )
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
+from genai_lab.models.row_front import counts_from_front, known_front, widened
 from genai_lab.models.session import Arrays, Graph, TensorInfo
 from genai_lab.models.token_feeds import token_feeds
 
@@ -69,6 +72,7 @@ class GrowingState(AnyPlace):
         self._mask: NDArray[np.bool_]  # [rows, tokens] False: padding
         self._kept: Kept | None = None
         self._in_prompt: bool  # until a token is read alone behind others
+        self._from_front = False  # a row's tokens are its first places, whatever stands behind them
         self.clear()
 
     @property
@@ -154,10 +158,12 @@ class GrowingState(AnyPlace):
     # ---- several ------------------------------------------------------------------------------------------------
 
     def read_rows(self, prompts: Sequence[NDArray[np.int32]], _chunk_size: int | None) -> list[Reading]:
-        """Read every row's prompt, all in one run. A state that cannot be told of padding is read row by row."""
+        """Read every row's prompt, all in one run. What cannot be told of padding is read row by row."""
         start = perf_counter_ns()
         self.clear()
-        if self.fixed_names and len({prompt.size for prompt in prompts}) > 1:
+        ragged = len({prompt.size for prompt in prompts}) > 1
+        self._from_front = ragged and self._counts_from_front()
+        if ragged and (self.fixed_names or self._from_front):
             self._read_apart(prompts)
         else:
             self._read_together(prompts)
@@ -170,7 +176,10 @@ class GrowingState(AnyPlace):
 
     def decode(self, tokens: NDArray[np.int32]) -> None:
         """Read one more token in every row, `tokens` [rows]."""
-        mask = np.concatenate([self._mask, np.ones((self.rows, 1), bool)], axis=1)
+        if self._from_front:
+            mask = np.arange(self._mask.shape[1] + 1) <= self.lengths[:, None]
+        else:
+            mask = np.concatenate([self._mask, np.ones((self.rows, 1), bool)], axis=1)
         self._run(tokens[:, None], mask)
 
     def reorder(self, parents: Sequence[int], _begin: Sequence[int]) -> None:
@@ -199,7 +208,7 @@ class GrowingState(AnyPlace):
         self._mask = np.zeros((self.rows, 0), bool)
         self._feeds: Arrays = {}
         self._outputs: Arrays = {}
-        self._in_prompt, self._kept = True, None
+        self._in_prompt, self._kept, self._from_front = True, None, False
 
     def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
         """A copy of one output of the last run, as the graph gave it."""
@@ -238,23 +247,35 @@ class GrowingState(AnyPlace):
         self._run(ids, np.array(real))
 
     def _read_apart(self, prompts: Sequence[NDArray[np.int32]]) -> None:
-        """Every row alone, then side by side with room in front of the shorter ones."""
-        width = max(prompt.size for prompt in prompts)
-        alone = []
-        for prompt in prompts:
-            state = GrowingState(self.model, 1, self.capacity, self.extras)
-            state.prepare(prompt, 0)
-            state.run()
-            alone.append(state)
+        """Every row alone, then side by side with room in front of the shorter ones, or behind them."""
+        sizes = np.array([prompt.size for prompt in prompts])
+        width = int(sizes.max())
+        alone = [self._alone(prompt) for prompt in prompts]
         for name in self._past:
             values = [state._past[name] for state in alone]
             if name in self.past_names:
-                values = [widened(value, width) for value in values]
+                room = zip(values, width - sizes, strict=True)
+                values = [widened(value, count, behind=self._from_front) for value, count in room]
             self._past[name] = np.concatenate(values, axis=row_axis(values[0].shape) if name in self.past_names else 0)
-        self._mask = np.array([[False] * (width - p.size) + [True] * p.size for p in prompts])
+        mask = np.arange(width) < sizes[:, None]
+        self._mask = mask if self._from_front else mask[:, ::-1]
         last = np.concatenate([state.last_logits() for state in alone])
         self._outputs = {self.model.config.model.decoder.outputs.logits: last[:, None]}
         self._feeds, self._in_prompt = alone[-1]._feeds, False
+
+    def _alone(self, prompt: NDArray[np.int32]) -> GrowingState:
+        """A row of its own that has read `prompt`."""
+        state = GrowingState(self.model, 1, self.capacity, self.extras)
+        state.prepare(prompt, 0)
+        state.run()
+        return state
+
+    def _counts_from_front(self) -> bool:
+        known = known_front(self.model)
+        if known is not None or not self.past_names:
+            return bool(known)
+        state = self._alone(np.zeros(2, np.int32))
+        return counts_from_front(self.model, state.graph, state._past, set(self.past_names), self.extras.used)
 
     def _run(self, ids: NDArray[np.int32], mask: NDArray[np.bool_]) -> None:
         """Run over new tokens `ids` [rows, S]; `mask` [rows, T] covers the past and them."""
@@ -302,10 +323,3 @@ def present_of(past: str, present: str, outputs: Arrays) -> NDArray[Any]:
 def cut(past: NDArray[Any], length: int) -> NDArray[Any]:
     """The first `length` tokens of a past."""
     return np.ascontiguousarray(past[(slice(None),) * token_axis(past.shape) + (slice(length),)])
-
-
-def widened(past: NDArray[Any], length: int) -> NDArray[Any]:
-    """A past with zeros in front, `length` tokens in all."""
-    axis = token_axis(past.shape)
-    room = [(length - past.shape[axis], 0) if n == axis else (0, 0) for n in range(past.ndim)]
-    return np.pad(past, room)

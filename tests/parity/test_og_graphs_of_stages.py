@@ -12,6 +12,7 @@ from onnx import TensorProto
 import genai_lab
 from tests.graphs_cache import cached
 from tests.graphs_hybrid import hybrid
+from tests.graphs_split import llama_in_stages
 from tests.graphs_stages import FRAMES, INT32, INT64, MELS, hearing, marian, pipeline
 from tests.graphs_windowed import windowed
 
@@ -77,6 +78,13 @@ def test_stages(tmp_path: Path, kind: str, how: str) -> None:
 
 def test_stages_with_prompts_of_different_lengths(tmp_path: Path) -> None:
     same(pipeline(tmp_path / "model"), "ragged")  # padding stands at the other end in our inputs
+
+
+def test_stages_whose_attention_counts_the_masks_ones(tmp_path: Path) -> None:
+    folder = llama_in_stages(tmp_path / "model")
+    for prompts in ([[5, 6, 7, 9], [8, 2, 2, 2], [9, 10, 2, 2]], [[8, 2, 2, 2], [9, 10, 2, 2], [5, 6, 7, 9]]):
+        theirs, ours = (answers(library, folder, prompts, {"batch_size": 3}, ()) for library in (og, genai_lab))
+        assert ours == theirs
 
 
 HYBRIDS: dict[str, dict[str, Any]] = {
