@@ -30,6 +30,10 @@ def paged_decoder(
     kind: int = FLOAT,
     layer_ids: Sequence[int] = LAYER_IDS,
     planes: int | None = None,
+    window: int | None = None,
+    ring_blocks: int | str | None = None,
+    chunk: int | None = None,
+    state: bool = False,
     extra_input: str | None = None,
     seed: int = 0,
 ) -> Path:
@@ -41,6 +45,10 @@ def paged_decoder(
         engine: keys of engine.dynamic_batching.
         kind: element type of the cache.
         layer_ids: numbers of the layers that have a cache.
+        window: tokens that the last layer sees.
+        ring_blocks: blocks of that layer's rings, a number or a name; None: its blocks are those of the pool.
+        chunk: search.chunk_size.
+        state: a state [2] beside the blocks, the sum and the number of the tokens read so far, moves the logits.
         planes: rows of an input position_ids; 0 for one without rows, None for none.
         extra_input: an input that no engine knows.
     """
@@ -53,11 +61,15 @@ def paged_decoder(
         at = g.op("Gather", "position_ids", g.constant(planes - 1), axis=0)
     x = g.op("Add", x, g.op("Gather", g.weight(POSITIONS, HIDDEN, gain=4.0), at))  # [T, hidden]
     for layer in layer_ids:
-        x = g.op("Add", x, _attention(g, x, place, layer, kind))
+        last = layer == layer_ids[-1]
+        table = "block_table_windowed" if last and ring_blocks is not None else "block_table"
+        x = g.op("Add", x, _attention(g, x, place, layer, kind, table, window if last else None))
         x = g.op("Add", x, g.op("Tanh", g.op("MatMul", x, g.weight(HIDDEN, HIDDEN, gain=2.0))))
-    last = g.op("Sub", place["ends"], g.constant(1))
+    ends = g.op("Sub", place["ends"], g.constant(1))
+    if state:
+        x = g.op("Add", x, _state(g, place))
     if logits != "tokens":
-        x = g.op("Gather", x, last if logits == "sequences" else "logits_indices", axis=0)
+        x = g.op("Gather", x, ends if logits == "sequences" else "logits_indices", axis=0)
     if extra_input is not None:
         x = g.op("Add", x, extra_input)
     g.op("MatMul", x, g.weight(HIDDEN, VOCABULARY, gain=4.0), name="logits")
@@ -76,7 +88,15 @@ def paged_decoder(
         inputs.append(("position_ids", INT64, [planes, "num_tokens"] if planes else ["num_tokens"]))
     if extra_input is not None:
         inputs.append((extra_input, FLOAT, [1]))
+    if ring_blocks is not None:
+        inputs.append(("block_table_windowed", INT32, ["batch", "max_blocks"]))
+    if state:
+        inputs.append(("past_key_values.2.recurrent_state", FLOAT, ["batch", 2]))
+        outputs.append(("present.2.recurrent_state", FLOAT, ["batch", 2]))
+        inputs.append(("state_update_capture_count", INT32, ["batch"]))
     for layer in layer_ids:
+        if layer == layer_ids[-1] and ring_blocks is not None:
+            counts = [ring_blocks, counts[1]]
         for part in ("key", "value"):
             inputs.append((f"past_key_values.{layer}.{part}", kind, [*counts, HEADS, HEAD_SIZE]))
             outputs.append((f"present.{layer}.{part}", kind, [*counts, HEADS, HEAD_SIZE]))
@@ -86,16 +106,22 @@ def paged_decoder(
         "hidden_size": HIDDEN,
         "num_attention_heads": HEADS,
         "num_key_value_heads": HEADS,
-        "num_hidden_layers": max(layer_ids) + 1,
+        "num_hidden_layers": max(layer_ids) + 1 + state,
         "head_size": HEAD_SIZE,
         "inputs": {"logits_indices": "logits_indices"} if logits == "selected" else {},
         "state_groups": [{"kind": "paged_kv", "layer_ids": list(layer_ids)}],
     }
+    if ring_blocks is not None:
+        slides = {"slide_key_value_cache": False, "slide_inputs": False}
+        decoder["sliding_window"] = {"window_size": window, "layers": [layer_ids[-1]], **slides}
+        del decoder["state_groups"]  # onnxruntime-genai takes layers of one size only in such a group
+    elif state:
+        decoder["state_groups"].append({"kind": "fixed_recurrent", "layer_ids": [2]})
     blocks = {} if sizes is None else {"num_blocks": sizes[0], "block_size": sizes[1]}
     model = {"type": "decoder", "bos_token_id": 1, "pad_token_id": 0, "eos_token_id": 1, "decoder": decoder}
     config = {
         "model": model | {"vocab_size": VOCABULARY, "context_length": POSITIONS},
-        "search": {"max_length": POSITIONS, "top_k": 20},
+        "search": {"max_length": POSITIONS, "top_k": 20} | ({} if chunk is None else {"chunk_size": chunk}),
         "engine": {"dynamic_batching": {"max_batch_size": 4} | blocks | (engine or {})},
     }
     (path / "genai_config.json").write_text(json.dumps(config))
@@ -131,13 +157,34 @@ def _slots(g: Graph, place: dict[str, str], pool: str, table: str) -> tuple[str,
     return g.op("Unsqueeze", new, g.constant([1])), g.op("Flatten", all_, axis=1)
 
 
-def _attention(g: Graph, x: str, place: dict[str, str], layer: int, kind: int) -> str:
+def _state(g: Graph, place: dict[str, str]) -> str:
+    """[T, hidden]: from the sum and the number of the tokens up to each, over all runs; what is left at each end."""
+    token = g.op("Cast", "input_ids", to=FLOAT)
+    both = g.op(
+        "Concat",
+        *(
+            g.op("Unsqueeze", v, g.constant([1]))
+            for v in (token, g.op("Add", g.op("Mul", token, g.constant(0.0, np.float32)), g.constant(1.0, np.float32)))
+        ),
+        axis=1,
+    )  # [T, 2]
+    sums = g.op("CumSum", both, g.constant(0))
+    zero = g.op("Pad", sums, g.constant([1, 0, 0, 0]))  # [T + 1, 2]
+    bounds = g.op("Cast", "cumulative_sequence_lengths", to=INT64)
+    before = g.op("Gather", zero, g.op("Gather", bounds, place["row"]), axis=0)
+    past = g.op("Gather", "past_key_values.2.recurrent_state", place["row"], axis=0)
+    now = g.op("Add", past, g.op("Sub", sums, before))  # [T, 2]
+    g.op("Gather", now, g.op("Sub", place["ends"], g.constant(1)), axis=0, name="present.2.recurrent_state")
+    return g.op("MatMul", g.op("Sin", now), g.weight(2, HIDDEN, gain=3.0))
+
+
+def _attention(g: Graph, x: str, place: dict[str, str], layer: int, kind: int, table: str, window: int | None) -> str:
     def heads() -> str:  # [T, heads, head_size]
         flat = g.op("MatMul", x, g.weight(HIDDEN, HEADS * HEAD_SIZE, gain=2.0))
         return g.op("Reshape", flat, g.constant([0, HEADS, HEAD_SIZE]))
 
     queries, *new = heads(), heads(), heads()
-    written, read = _slots(g, place, f"past_key_values.{layer}.key", "block_table")
+    written, read = _slots(g, place, f"past_key_values.{layer}.key", table)
     seen = []
     for part, values in zip(("key", "value"), new, strict=True):
         past = f"past_key_values.{layer}.{part}"
@@ -150,7 +197,11 @@ def _attention(g: Graph, x: str, place: dict[str, str], layer: int, kind: int) -
     scaled = g.op("Mul", scores, g.constant(HEAD_SIZE**-0.5, np.float32))  # [T, heads, 1, L]
     length = g.op("Gather", g.op("Shape", read), g.constant(1))
     columns = g.op("Range", g.constant(0), length, g.constant(1))
-    allowed = g.op("LessOrEqual", columns, g.op("Unsqueeze", place["pos"], g.constant([1, 2, 3])))
+    here = g.op("Unsqueeze", place["pos"], g.constant([1, 2, 3]))
+    allowed = g.op("LessOrEqual", columns, here)
+    if window is not None:
+        oldest = g.op("Sub", here, g.constant(window - 1))
+        allowed = g.op("And", allowed, g.op("GreaterOrEqual", columns, oldest))
     weights = g.op("Softmax", g.op("Where", allowed, scaled, g.constant(-1e4, np.float32)), axis=-1)
     # a slot that nobody wrote may hold anything, and 0 times that is not always 0
     real = g.op("Where", g.op("Transpose", allowed, perm=[0, 1, 3, 2]), seen[1], g.constant(0.0, np.float32))

@@ -8,12 +8,13 @@ from genai_lab.engine.limits import DEFAULT_BLOCK_SIZE, EngineLimits, engine_lim
 from genai_lab.engine.packed_runs import PackedRuns
 from genai_lab.engine.runs import RowRuns, Runs
 from genai_lab.errors import ArgumentError, CapacityError
-from genai_lab.kvcache import BlockStore, KVLayout, SlotStore, VmStore
+from genai_lab.kvcache import KVLayout, SlotStore, VmStore
+from genai_lab.kvcache.beside import ring_blocks
 from genai_lab.kvcache.contiguous import memory_limit_bytes
 from genai_lab.kvcache.stores import bytes_needed
 from genai_lab.kvcache.vm import smallest_block
 from genai_lab.models import Model
-from genai_lab.models.packed import PackedExecutor
+from genai_lab.models.packed import PackedExecutor, make_pool
 from genai_lab.models.paged import PagedGraph
 from genai_lab.models.rows import RowsExecutor
 
@@ -64,9 +65,11 @@ def make_runs(backend: str, model: Model, limits: EngineLimits, exact: bool) -> 
     """
     if model.paged is not None:
         _check_memory(limits, 0, model.paged.bytes_per_token * limits.num_blocks * limits.block_size)
-        shapes = {tensor.name: (tensor.shape, tensor.dtype) for tensor in model.paged.tensors}
-        pool = BlockStore(shapes, limits.max_batch_size, limits.num_blocks, limits.block_size)
-        return PackedRuns(PackedExecutor(model, model.paged, pool.pool), pool, exact)
+        _check_rings(model.paged, limits)
+        pool = make_pool(
+            model.paged, limits.max_batch_size, limits.num_blocks, limits.block_size, most=limits.chunk_size
+        )
+        return PackedRuns(PackedExecutor(model, model.paged, pool), pool, exact)
     store = _make_rows(backend, model.kv_layout, limits)
     return RowRuns(RowsExecutor(model, store.slab), store, exact)
 
@@ -104,9 +107,49 @@ def _sizes_of_paged(model: Model, paged: PagedGraph, given: Given) -> Given:
                 f"Engine: {name} is {own}; the graph {model.graph.filename!r} was made for {name}={of_graph}, which is "
                 f"all that is allowed. Leave it out"
             )
-        found[name] = of_graph or own or getattr(folder, name, None)
-    found["max_scheduled_tokens"] = given["max_scheduled_tokens"] or getattr(folder, "max_scheduled_tokens", None)
+        found[name] = of_graph or (getattr(folder, name, None) if own is None else own)
+    if given["max_scheduled_tokens"] is None:
+        found["max_scheduled_tokens"] = getattr(folder, "max_scheduled_tokens", None)
+    if given["chunk_size"] is None:
+        found["chunk_size"] = model.config.search_options().chunk_size
     return found
+
+
+def _check_rings(paged: PagedGraph, limits: EngineLimits) -> None:
+    """A graph that was made for so many blocks of rings fits only these rows, block size and largest piece."""
+    if paged.num_ring_blocks is None:
+        return
+    each = ring_blocks(paged.window, limits.chunk_size, limits.block_size)
+    if each * limits.max_batch_size != paged.num_ring_blocks:
+        raise ArgumentError(
+            f"Engine: max_batch_size is {limits.max_batch_size} and chunk_size is {limits.chunk_size}, so that the "
+            f"layers with a window of {paged.window} tokens need {limits.max_batch_size} rings of {each} blocks; the "
+            f"graph was made for {paged.num_ring_blocks} blocks. Give the sizes for which it was made, or leave them "
+            "to genai_config.json"
+        )
+
+
+def prefix_caching_of(model: Model, given: bool | None) -> bool:
+    """Whether blocks of equal beginnings are shared: `given`, else as the folder says, else where it is possible.
+
+    Raises:
+        ArgumentError: it is asked for and not possible.
+    """
+    paged = model.paged
+    possible = paged is None or paged.shares_prefixes
+    folder = (
+        None
+        if paged is None or model.config.engine.dynamic_batching is None
+        else (model.config.engine.dynamic_batching.prefix_caching)
+    )
+    if not possible and (given or (given is None and folder)):
+        raise ArgumentError(
+            f"Engine: prefix_caching is {given if given is not None else 'on in genai_config.json'}, but "
+            f"{model.graph.filename!r} keeps more of a text than its blocks: a window's last tokens, or states. False "
+            "or None is allowed"
+        )
+    wanted = folder if given is None else given
+    return possible if wanted is None else wanted
 
 
 def _check_memory(limits: EngineLimits, of_rows: int, of_pool: int) -> None:

@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from genai_lab.engine.arguments import check_buffer, check_engine
-from genai_lab.engine.backends import backend_of, limits_of, make_runs
+from genai_lab.engine.backends import backend_of, limits_of, make_runs, prefix_caching_of
 from genai_lab.engine.capabilities import EngineCapabilities
 from genai_lab.engine.checking import check_plan
 from genai_lab.engine.commit import StepCommit
@@ -51,7 +51,7 @@ class Engine(EngineFace):
         block_size, num_blocks: the block pool, in tokens and blocks. None: 16 tokens; with "vm" as many more as fill
             whole memory pages.
         chunk_size: largest piece of one prompt in one step.
-        prefix_caching: share blocks of equal beginnings.
+        prefix_caching: share blocks of equal beginnings. None: wherever all that a model keeps of a text is in blocks.
         kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied. "pool" for a model whose graph
             reads block tables, and only for that. None: "slots" or "pool", as the model needs.
         exact: every answer has bit by bit the numbers of a `Generator`. Where the processor's kernels give a row other
@@ -81,7 +81,7 @@ class Engine(EngineFace):
         block_size: int | None = None,
         num_blocks: int | None = None,
         chunk_size: int | None = None,
-        prefix_caching: bool = True,
+        prefix_caching: bool | None = None,
         kv_backend: str | None = None,
         exact: bool = False,
         tracer: Tracer | None = None,
@@ -95,7 +95,8 @@ class Engine(EngineFace):
             "num_blocks": num_blocks,
             "chunk_size": chunk_size,
         }
-        flags = {"prefix_caching": prefix_caching, "check_invariants": check_invariants, "exact": exact}
+        caching = True if prefix_caching is None else prefix_caching
+        flags = {"prefix_caching": caching, "check_invariants": check_invariants, "exact": exact}
         check_engine(model, policy, flags)
         self.kv_backend = backend_of(model, kv_backend)
         self.model, self.limits = model, limits_of(model, self.kv_backend, given)
@@ -106,7 +107,7 @@ class Engine(EngineFace):
         self._cache = PagedCache(
             limits.num_blocks,
             limits.block_size,
-            prefix_caching=prefix_caching,
+            prefix_caching=prefix_caching_of(model, prefix_caching),
             writes_in_place=self._store.writes_in_place,
             window=attention_window(model),
         )
@@ -174,7 +175,9 @@ class Engine(EngineFace):
         """Tokens that `Request.set_draft_tokens` may propose at once; 0 when proposals cannot be verified: the graph
         gives the last position's logits only, or `exact` forbids a run that reads several tokens of an answer."""
         possible = self._runs.executor.has_all_logits and not self.exact
-        return min(MOST_DRAFTS, self.limits.max_scheduled_tokens - 1) if possible else 0
+        rings = self.model.paged is not None and self.model.paged.rings  # they hold one piece of a prompt
+        most = self.limits.chunk_size if rings else self.limits.max_scheduled_tokens
+        return min(MOST_DRAFTS, most - 1, self.limits.max_scheduled_tokens - 1) if possible else 0
 
     def get_speculative_stats(self) -> dict[str, Any]:
         """What became of proposed tokens so far, by onnxruntime-genai's names."""
@@ -253,6 +256,7 @@ class Engine(EngineFace):
     def _one_step(self) -> tuple[Decision, ...]:
         start = perf_counter_ns()
         self._log.follow(self._tracer if self._tracer is not None else current_tracer())
+        self._runs.recorded = self._log.enabled
         view = self.view()
         plan = check_plan(self.policy.plan(view), view, self.policy)
         outcome = self._runner.reserve(plan, self._states, self.steps, self._evict_idle)

@@ -67,7 +67,7 @@ class Memory:
         """Keep the first `length` tokens; nothing, when what they see fell out of a window and must be read again."""
         if state.row is None or state.computed <= length:
             return
-        if self.cache.can_go_back(state.request, length):
+        if self.cache.can_go_back(state.request, length) and self.store.can_go_back(state.row, length):
             self.cache.rewind(state.request, length, step)
             self.store.rewind(state.row, length)
             state.computed = length

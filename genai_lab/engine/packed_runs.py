@@ -27,6 +27,7 @@ class PackedRuns:
 
     def __init__(self, executor: PackedExecutor, store: BlockStore, exact: bool) -> None:
         self.executor, self.store, self.exact = executor, store, exact
+        self.recorded = False
 
     def facts(self) -> BatchFacts:
         """What holds of sequences in company on this processor; measured at the first call."""
@@ -53,4 +54,4 @@ class PackedRuns:
         tokens = work.state.sequence.tokens[work.start : work.start + work.decision.num_tokens]
         if work.drafts.size:
             tokens = np.concatenate([work.state.sequence.tokens[work.start :], work.drafts])
-        return Part(tokens, work.start, self.store.block_table(work.row), 1 + work.drafts.size)
+        return Part(tokens, work.start, work.row, 1 + work.drafts.size)

@@ -147,7 +147,11 @@ class RequestState:
     def next_run(self, computed: int) -> tuple[bool, int]:
         """With `computed` tokens in its row: whether its next run is a decode, and how many tokens it may read. What
         was read as a prompt is read as a prompt again after a preemption, what was generated token by token again: the
-        same numbers come out."""
+        same numbers come out. Without marks there is no such difference, and all that is not read yet is one run."""
+        if not self.is_marked:
+            unread = len(self.sequence) - computed
+            fresh = self.turn is None or self.turn.generated == 0
+            return (False, unread) if fresh or unread > 1 else (True, 1 + self.drafts.size)
         for start, stop in reversed(self.prompts):
             if computed >= stop:
                 break

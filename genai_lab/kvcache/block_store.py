@@ -7,22 +7,16 @@ Receives named shapes; knows no graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from genai_lab.errors import StateError
+from genai_lab.kvcache.beside import Arrays, Beside, Rings, RowStates, TokenShapes, nbytes_of
 from genai_lab.kvcache.contiguous import check_fits
 from genai_lab.kvcache.facts import BlockCopy, Committed, Receipt
 from genai_lab.kvcache.stores import check_row, check_sizes
 from genai_lab.kvcache.table import blocks_for
 from genai_lab.kvcache.untouched import untouched_zeros
-
-TokenShapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-"""By name, what one token takes: shape and type."""
-Blocks = dict[str, NDArray[Any]]
 
 
 class BlockStore:
@@ -33,6 +27,7 @@ class BlockStore:
         rows: sequences that can run at a time.
         num_blocks: blocks in the pool.
         block_size: tokens per block.
+        rings, states: what rows keep beside their blocks.
 
     Raises:
         CapacityError: the pool can never fit into this machine's memory; nothing was taken.
@@ -44,19 +39,30 @@ class BlockStore:
 
     writes_in_place = leaves_freely = True
 
-    def __init__(self, shapes: TokenShapes, rows: int, num_blocks: int, block_size: int) -> None:
+    def __init__(
+        self,
+        shapes: TokenShapes,
+        rows: int,
+        num_blocks: int,
+        block_size: int,
+        *,
+        rings: Rings | None = None,
+        states: RowStates | None = None,
+    ) -> None:
         check_sizes(rows, block_size, num_blocks, block_size)
         self.rows, self.num_blocks, self.block_size = rows, num_blocks, block_size
         per_token = sum(math.prod(shape) * kind.itemsize for shape, kind in shapes.values())
-        self.nbytes = per_token * num_blocks * block_size
-        check_fits(self.nbytes, num_blocks, block_size)
-        self._pool: Blocks | None = {
+        check_fits(per_token * num_blocks * block_size, num_blocks, block_size)
+        self.rings, self.states = rings, states
+        self._beside: list[Beside] = [part for part in (rings, states) if part is not None]
+        self.nbytes = per_token * num_blocks * block_size + nbytes_of(self._beside)
+        self._pool: Arrays | None = {
             name: untouched_zeros((num_blocks, block_size, *shape), kind) for name, (shape, kind) in shapes.items()
         }
         self._tables: list[list[int]] = [[] for _ in range(rows)]
 
     @property
-    def pool(self) -> Blocks:
+    def pool(self) -> Arrays:
         """By name, [num_blocks, block_size, *shape of a token]."""
         if self._pool is None:
             raise StateError("the store is closed; make a new one")
@@ -81,18 +87,29 @@ class BlockStore:
             table[copy.index] = copy.target
             for tensor in self.pool.values():
                 tensor[copy.target] = tensor[copy.source]
+        for part in self._beside:
+            part.reserve(row, receipt.stop)
 
     def commit(self, row: int, committed: Committed) -> None:
         """The pool has everything already; equal blocks give way, and surplus ones go."""
         for swap in committed.swaps:
             self._tables[row][swap.index] = swap.new
         self.rewind(row, committed.num_tokens)
+        for part in self._beside:
+            part.commit(row)
 
     def release(self, row: int, receipt: Receipt) -> None:
         """A copied block is the shared one again, new ones go."""
         for copy in receipt.copies:
             self._tables[row][copy.index] = copy.source
         del self._tables[row][receipt.first_index :]
+        for part in self._beside:
+            part.release(row)
+
+    def can_go_back(self, row: int, tokens: int) -> bool:
+        """Whether what the row keeps beside its blocks reaches back that far."""
+        check_row(row, self.rows)
+        return all(part.can_go_back(row, tokens) for part in self._beside)
 
     def rewind(self, row: int, tokens: int) -> None:
         """The row goes on from its first `tokens` tokens."""
@@ -103,8 +120,10 @@ class BlockStore:
         """`target` has the blocks of `source` too."""
         check_row(target, self.rows)
         self._tables[target] = list(self.block_table(source)[: blocks_for(tokens, self.block_size)])
+        for part in self._beside:
+            part.copy_row(source, target)
 
-    def save_blocks(self, blocks: Sequence[int]) -> Blocks:
+    def save_blocks(self, blocks: Sequence[int]) -> Arrays:
         """By name, a copy of those blocks."""
         return {name: tensor[list(blocks)] for name, tensor in self.pool.items()}  # a list makes it a copy
 
@@ -117,8 +136,10 @@ class BlockStore:
         """The row is empty."""
         check_row(row, self.rows)
         self._tables[row] = []
+        for part in self._beside:
+            part.clear(row)
 
     def close(self) -> None:
         """Drop the arrays; memory goes back when no binding holds them."""
-        self._pool = None
+        self._pool, self.rings, self.states, self._beside = None, None, None, []
         self._tables = [[] for _ in range(self.rows)]

@@ -123,6 +123,10 @@ class SlotStore:
             self._keep(row, 0, self.capacity)
         return tokens
 
+    def can_go_back(self, row: int, tokens: int) -> bool:
+        """Every token has its own place."""
+        return True
+
     def rewind(self, row: int, tokens: int) -> None:
         """Tokens beyond the length are not read."""
 

@@ -46,6 +46,10 @@ class Store(Protocol):
         """Undo `reserve`."""
         ...
 
+    def can_go_back(self, row: int, tokens: int) -> bool:
+        """Whether the row can go on from its first `tokens` tokens."""
+        ...
+
     def rewind(self, row: int, tokens: int) -> None:
         """The row goes on from its first `tokens` tokens."""
         ...

@@ -1,12 +1,12 @@
 """Many sequences in one run of a paged decoder: their tokens in one row, their blocks in a table.
 
-Receives parts (tokens, how many the sequence has already, its blocks) and the pool that somebody else owns; returns
+Receives parts (tokens, how many the sequence has already, its row) and the store that somebody else owns; returns
 logits. The pool is bound once, as past and as present, so that the graph writes into the blocks it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, ModelFolderError
+from genai_lab.kvcache import BlockStore
+from genai_lab.kvcache.beside import Arrays, Rings, RowStates
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.model import Model
 from genai_lab.models.paged import PagedGraph, packed_inputs
@@ -28,8 +30,25 @@ class Part:
 
     tokens: NDArray[np.int32]  # [S], at least one
     past: int  # tokens it has in its blocks
-    blocks: Sequence[int]  # enough for past + S tokens
+    row: int  # of the store; its blocks are enough for past + S tokens
     wanted: int = 1  # of how many last tokens the logits are read
+
+
+def make_pool(paged: PagedGraph, rows: int, num_blocks: int, block_size: int, most: int) -> BlockStore:
+    """A store for the graph.
+
+    Args:
+        rows: sequences at a time.
+        most: tokens of one sequence in a run.
+
+    Raises:
+        CapacityError: it can never fit into this machine's memory.
+    """
+    tokens, last = ({t.name: (t.shape, t.dtype) for t in group} for group in (paged.tensors, paged.rings))
+    rings = Rings(last, rows, block_size, paged.window, most) if last else None
+    shapes, starts = {s.name: (s.shape, s.dtype) for s in paged.states}, {s.name: s.start for s in paged.states}
+    states = RowStates(shapes, starts, rows) if shapes else None
+    return BlockStore(tokens, rows, num_blocks, block_size, rings=rings, states=states)
 
 
 class PackedExecutor:
@@ -38,38 +57,52 @@ class PackedExecutor:
     Args:
         model: a loaded model whose graph reads block tables.
         paged: the facts of its graph.
-        pool: by input name, [blocks, block_size, *shape of a token].
+        store: what `make_pool` made.
     """
 
-    def __init__(self, model: Model, paged: PagedGraph, pool: Mapping[str, NDArray[Any]]) -> None:
-        self.model, self.paged, self.pool = model, paged, pool
+    def __init__(self, model: Model, paged: PagedGraph, store: BlockStore) -> None:
+        self.model, self.paged, self.store = model, paged, store
         self._names, session = packed_inputs(model.config), model.session
         self._logits = model.config.model.decoder.outputs.logits
-        self._options = RunExtras(session, model.config, [*self._names.values(), *pool]).options
+        self._options = RunExtras(session, model.config, self._names.values()).options
         self._binding = session.inference.io_binding()
         self._binding.bind_output(self._logits, "cpu")  # the first output: the first of `get_outputs`
-        for tensor in paged.tensors:
+        pool = store.pool | (store.rings.arrays if store.rings is not None else {})
+        for tensor in (*paged.tensors, *paged.rings):
             memory = pool[tensor.name]
             _bind_input(self._binding, tensor.name, memory)
-            self._binding.bind_output(
-                tensor.output, "cpu", 0, memory.dtype.type, list(memory.shape), memory.ctypes.data
-            )
+            _bind_output(self._binding, tensor.output, memory)
 
     @property
     def has_all_logits(self) -> bool:
-        """Whether the logits of other tokens than a sequence's last can be had."""
+        """Whether several last tokens of a sequence can be read to choose after each: their logits can be had, and no
+        state has seen those that prove wrong."""
         shape = self.model.session.outputs[self._logits].shape
-        return self._selects or shape[0] != ONE_PER_SEQUENCE
+        return not self.paged.states and (self._selects or shape[0] != ONE_PER_SEQUENCE)
 
     def run(self, parts: Sequence[Part]) -> list[NDArray[np.float32]]:
         """Read every part's tokens; for each the logits [wanted, V] of its last ones."""
-        feeds = self._feeds(parts)
+        feeds, states = self._feeds(parts), self.store.states
+        if states is not None:
+            feeds |= states.of([part.row for part in parts])
+        left = self._bind_states(len(parts))
         for name, value in feeds.items():
             _bind_input(self._binding, name, value)
         self._binding.bind_output(self._logits, "cpu")
         self.model.session.inference.run_with_iobinding(self._binding, self._options)
+        if states is not None:
+            for place, part in enumerate(parts):
+                states.offer(part.row, {name: value[place] for name, value in left.items()})
         logits = self._binding.get_outputs()[0].numpy()
         return self._rows(logits.reshape(-1, logits.shape[-1]), parts)
+
+    def _bind_states(self, count: int) -> Arrays:
+        """New memory for the states that a run of `count` sequences leaves behind, by the names they are read by."""
+        left: Arrays = {}
+        for state in self.paged.states:
+            left[state.name] = memory = np.empty((count, *state.shape), state.dtype)
+            _bind_output(self._binding, state.output, memory)
+        return left
 
     @property
     def _selects(self) -> bool:
@@ -85,10 +118,15 @@ class PackedExecutor:
             "position_ids": positions,
             "cumulative_sequence_lengths": np.concatenate([[0], np.cumsum(lengths)]),
             "past_sequence_lengths": past,
-            "block_table": _table(parts),
+            "block_table": _table([self.store.block_table(part.row) for part in parts]),
+            "state_update_capture_count": np.zeros(len(parts)),  # nothing has to be taken back
+            "state_update_active": np.zeros(1),
             "attention_metadata": np.array([lengths.max(), longest, longest]),  # bounds: query, keys above and below
             "logits_indices": _wanted(parts),
         }
+        if self.store.rings is not None:
+            columns, rings = values["block_table"].shape[1], [self.store.rings.blocks(part.row) for part in parts]
+            values["block_table_windowed"] = np.array([np.resize(ring, columns) for ring in rings])
         inputs = self.model.session.inputs
         feeds = {
             self._names[kind]: np.ascontiguousarray(value, inputs[self._names[kind]].dtype)
@@ -121,12 +159,12 @@ class PackedExecutor:
         ]
 
 
-def _table(parts: Sequence[Part]) -> NDArray[np.int64]:
+def _table(tables: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     """[sequences, most blocks]."""
-    table = np.full((len(parts), max(len(part.blocks) for part in parts)), NO_BLOCK)
-    for row, part in zip(table, parts, strict=True):
-        row[: len(part.blocks)] = part.blocks
-    return table
+    padded = np.full((len(tables), max(map(len, tables))), NO_BLOCK)
+    for row, blocks in zip(padded, tables, strict=True):
+        row[: len(blocks)] = blocks
+    return padded
 
 
 def _wanted(parts: Sequence[Part]) -> NDArray[np.int64]:
@@ -137,3 +175,7 @@ def _wanted(parts: Sequence[Part]) -> NDArray[np.int64]:
 
 def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
     binding.bind_input(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
+
+
+def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
+    binding.bind_output(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)

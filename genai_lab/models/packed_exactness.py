@@ -11,11 +11,11 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.kvcache.facts import BlockCopy
 from genai_lab.kvcache.table import blocks_for
-from genai_lab.kvcache.untouched import untouched_zeros
 from genai_lab.models.exactness import CONTEXT, BatchFacts
 from genai_lab.models.model import Model
-from genai_lab.models.packed import PackedExecutor, Part
+from genai_lab.models.packed import PackedExecutor, Part, make_pool
 from genai_lab.models.paged import PagedGraph
 
 PROBED_BLOCK = 16  # tokens of a block, where the graph takes any size
@@ -38,23 +38,33 @@ def known_packed_facts(model: Model, rows: int) -> BatchFacts | None:
 
 
 def _is_exact(model: Model, paged: PagedGraph, rows: int) -> bool:
-    """Prompts, then one more token each."""
+    """Prompts, then one more token each: one after another, and all at once. Not tried where the graph was made for the
+    rings of a certain number of sequences."""
+    if paged.num_ring_blocks is not None:
+        return False
     size = paged.block_size or PROBED_BLOCK
     per_row = blocks_for(CONTEXT + 1, size)
-    count = paged.num_blocks or rows * per_row
-    rows = min(rows, count // per_row)
+    rows = min(rows, (paged.num_blocks or rows * per_row) // per_row)
     if rows < 2:
         return False
-    pool = {t.name: untouched_zeros((count, size, *t.shape), t.dtype) for t in paged.tensors}
-    executor, random = PackedExecutor(model, paged, pool), np.random.default_rng(0)
-    tokens = random.integers(0, model.vocab_size, (rows, CONTEXT + 1)).astype(np.int32)
-    lengths = CONTEXT - np.arange(rows) % 3
+    tokens = np.random.default_rng(0).integers(0, model.vocab_size, (rows, CONTEXT + 1)).astype(np.int32)
+    return _read(model, paged, tokens, 1) == _read(model, paged, tokens, rows)
 
-    def parts(first: NDArray[np.int64], last: NDArray[np.int64]) -> list[Part]:
-        tables = [range(row * per_row, (row + 1) * per_row) for row in range(rows)]
-        return [Part(tokens[r, first[r] : last[r]], int(first[r]), tables[r]) for r in range(rows)]
 
-    asked = [parts(np.zeros_like(lengths), lengths), parts(lengths, lengths + 1)]
-    alone = [executor.run([part])[0].tobytes() for parts in asked for part in parts]
-    together = [row.tobytes() for parts in asked for row in executor.run(parts)]
-    return alone == together
+def _read(model: Model, paged: PagedGraph, tokens: NDArray[np.int32], at_once: int) -> list[bytes]:
+    """The bits of all logits, with `at_once` sequences in a run."""
+    rows, size = len(tokens), paged.block_size or PROBED_BLOCK
+    per_row = blocks_for(CONTEXT + 1, size)
+    pool = make_pool(paged, rows, paged.num_blocks or rows * per_row, size, CONTEXT)
+    executor = PackedExecutor(model, paged, pool)
+    for row in range(rows):
+        pool.load(row, [BlockCopy(row * per_row + i, i * size, (i + 1) * size) for i in range(per_row)])
+    lengths, found = CONTEXT - np.arange(rows) % 3, []
+    for first, last in ((np.zeros_like(lengths), lengths), (lengths, lengths + 1)):
+        parts = [Part(tokens[row, first[row] : last[row]], int(first[row]), row) for row in range(rows)]
+        for start in range(0, rows, at_once):
+            found += [logits.tobytes() for logits in executor.run(parts[start : start + at_once])]
+        if pool.states is not None:
+            for row in range(rows):
+                pool.states.commit(row)
+    return found
