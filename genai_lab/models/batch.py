@@ -48,9 +48,10 @@ class BatchState:
     def __init__(self, model: Model, rows: int, capacity: int) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
         self.cache = ContiguousCache(model.kv_layout, rows, capacity)
-        self._executor = RowsExecutor(model, self.cache.slab)
+        self._executor = RowsExecutor(model, self.cache.slab, keeps_others=True)
         self.extras = self._executor.extras
         self.lengths = np.zeros(rows, np.int64)  # [rows] tokens in each row
+        self._read_others: dict[int, dict[str, NDArray[Any]]] = {}  # {row: what its prompt gave}, until a decode
         self._logits: NDArray[np.float32] = np.zeros((rows, model.vocab_size), np.float32)  # of each row's last token
 
     def read_rows(self, prompts: Sequence[NDArray[np.int32]], chunk_size: int | None) -> list[Reading]:
@@ -72,18 +73,21 @@ class BatchState:
     def decode(self, tokens: NDArray[np.int32]) -> None:
         """Read one more token in every row, `tokens` [rows]."""
         self._logits = self._executor.decode(0, tokens, self.lengths)
+        self._read_others.clear()
         self.lengths += 1
 
     def _read(self, row: int, tokens: NDArray[np.int32], stops: Sequence[int]) -> None:
         for stop in stops:
             start = int(self.lengths[row])
             self._logits[row] = self._executor.chunk(row, tokens[start:stop], start)
+            self._read_others[row] = self._executor.others()
             self.lengths[row] = stop
 
     def _copy_row(self, source: int, target: int) -> None:
         length = int(self.lengths[source])
         self.cache.slab[:, :, target, :, :length] = self.cache.slab[:, :, source, :, :length]
         self.lengths[target], self._logits[target] = length, self._logits[source]
+        self._read_others[target] = self._read_others[source]
 
     def reorder(self, parents: Sequence[int], begin: Sequence[int]) -> None:
         """Row i becomes what row parents[i] was; both hold the same first begin[i] tokens, which stay where they
@@ -109,10 +113,12 @@ class BatchState:
     def clear(self) -> None:
         """Forget every token."""
         self.lengths[:] = 0
+        self._read_others.clear()
 
     def output(self, name: str) -> NDArray[Any]:
-        """A copy of one layer's present keys or values, [rows, kv_heads, longest row, head_dim], or of the last
-        logits, [rows, 1, V]."""
+        """A copy of one layer's present keys or values, [rows, kv_heads, longest row, head_dim], of the last logits,
+        [rows, 1, V], or of what else the graph gives for the last tokens, [rows, longest of them, ...]: zeros where a
+        row had fewer."""
         names = self.model.config.model.decoder.outputs
         length = int(self.lengths.max())
         if length == 0:
@@ -124,5 +130,26 @@ class BatchState:
                 return self.cache.keys(layer)[:, :, :length].copy()
             if name == names.present_value_names % layer:
                 return self.cache.values(layer)[:, :, :length].copy()
-        known = [names.logits, names.present_key_names % 0, names.present_value_names % 0]
+        others = self._others()
+        if name in others:
+            return others[name]
+        known = [names.logits, names.present_key_names % 0, names.present_value_names % 0, *others]
         raise ArgumentError(unknown_output(name, known))
+
+    def _others(self) -> dict[str, NDArray[Any]]:
+        """What the graph gave beside logits, keys and values: of a decode, or of every row's prompt."""
+        rows = [self._read_others[row] for row in sorted(self._read_others)]
+        if not rows:
+            return self._executor.others()
+        return {name: _side_by_side([row[name] for row in rows]) for name in rows[0]}
+
+
+def _side_by_side(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """[1, S, ...] of every row as [rows, longest S, ...]; what has no row and no tokens is the last row's."""
+    if any(part.ndim < 2 or part.shape[0] != 1 for part in parts):
+        return parts[-1]
+    longest = max(part.shape[1:2] for part in parts)
+    whole = np.zeros((len(parts), *longest, *parts[0].shape[2:]), parts[0].dtype)
+    for row, part in enumerate(parts):
+        whole[row, : part.shape[1]] = part[0]
+    return whole

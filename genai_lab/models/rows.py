@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
 from genai_lab.models.extras import RunExtras
+from genai_lab.models.graph import other_outputs
 from genai_lab.models.model import Model
 
 MASK_STEP = 32  # columns by which a decode run's mask grows: until then its binding stays as it is
@@ -27,7 +28,8 @@ class _Decode:
     binding: Any
     ids: NDArray[Any]  # [B, 1]
     positions: NDArray[Any] | None  # [B, 1]
-    logits: NDArray[Any]  # [B, 1, V]
+    logits: NDArray[Any]  # [B, 1, V], of its own
+    bound: NDArray[Any]  # [B, 1, V], where the last run's logits are: there, or where the caller wanted them
     mask: NDArray[Any] | None = None  # [B, T rounded up]
 
 
@@ -37,9 +39,10 @@ class RowsExecutor:
     Args:
         model: a loaded decoder-only model.
         slab: [layers, 2, rows, kv_heads, capacity, head_dim], C-contiguous, in the model's cache dtype.
+        keeps_others: whether `others` gives what the graph gives beside logits, keys and values.
     """
 
-    def __init__(self, model: Model, slab: NDArray[Any]) -> None:
+    def __init__(self, model: Model, slab: NDArray[Any], *, keeps_others: bool = False) -> None:
         layout = model.kv_layout
         self.rows, self.capacity = int(slab.shape[2]), int(slab.shape[4])
         expected = (layout.num_layers, 2, *layout.row_shape(self.rows, self.capacity))
@@ -65,28 +68,51 @@ class RowsExecutor:
         self._kept: list[NDArray[Any]] = []  # what the last chunk's binding points to
         self._decodes: dict[tuple[int, int], _Decode] = {}
         self.extras = RunExtras(session, model.config)
+        self._other_outputs = other_outputs(session, model.config) if keeps_others else ()
+        self._last: Any = None  # the binding of the last run
 
-    def decode(self, first_row: int, tokens: NDArray[np.int32], cached: NDArray[np.int64]) -> NDArray[np.float32]:
+    def decode(
+        self,
+        first_row: int,
+        tokens: NDArray[np.int32],
+        cached: NDArray[np.int64],
+        into: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
         """One token for each of the rows [first_row, first_row + B).
 
         Args:
             tokens: [B] the rows' new tokens.
             cached: [B] tokens already in each row.
+            into: [B, 1, V] memory for the logits, which stay the caller's; a graph of other numbers does not use it.
 
         Returns:
-            [B, V] float32 logits; the next decode run of the same rows overwrites them.
+            [B, V] float32 logits; without `into` the next decode run of the same rows overwrites them.
         """
         kept = self._decode(first_row, tokens.size)
+        self._put_logits(kept, kept.logits if into is None or self._logits_dtype != into.dtype else into)
         kept.ids[:, 0] = tokens
         if kept.positions is not None:
             kept.positions[:, 0] = cached
         if self._mask in self.model.session.inputs:
             self._mask_decode(kept, cached)
         self._bind_extras(kept.binding)
+        self._bind_others(kept.binding)
         options = self.extras.options if self.extras.has_options else None
         self.model.session.inference.run_with_iobinding(kept.binding, options)
-        rows: NDArray[np.float32] = kept.logits[:, -1].astype(np.float32, copy=False)
+        rows: NDArray[np.float32] = kept.bound[:, -1].astype(np.float32, copy=False)
         return rows
+
+    def _put_logits(self, kept: _Decode, target: NDArray[Any]) -> None:
+        if target is not kept.bound:
+            _bind_output(kept.binding, self._logits, target)
+            kept.bound = target
+
+    def others(self) -> dict[str, NDArray[Any]]:
+        """Copies of what the last run gave beside logits, keys and values, such as hidden states [B, S, H]."""
+        if self._last is None or not self._other_outputs:
+            return {}
+        given = self._last.get_outputs()  # these are bound first
+        return {name: np.array(given[place].numpy()) for place, name in enumerate(self._other_outputs)}
 
     @property
     def has_all_logits(self) -> bool:
@@ -112,6 +138,7 @@ class RowsExecutor:
         binding = self._binding(row, 1)
         self._bind(binding, ids, mask, positions)
         self._bind_extras(binding)
+        self._bind_others(binding)
         binding.bind_output(self._logits, "cpu")
         self.model.session.inference.run_with_iobinding(binding, self.extras.options)
         logits: NDArray[Any] = binding.get_outputs()[-1].numpy()[0]  # bound last; [1, S or 1, V]
@@ -122,6 +149,12 @@ class RowsExecutor:
         if self._bound_extras.get(id(binding)) != self.extras.version:
             self.extras.bind(binding)
             self._bound_extras[id(binding)] = self.extras.version
+
+    def _bind_others(self, binding: Any) -> None:
+        """Let onnxruntime make room for them anew: their sizes follow from the tokens."""
+        self._last = binding
+        for name in self._other_outputs:
+            binding.bind_output(name, "cpu")
 
     def _bind(self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]) -> None:
         session = self.model.session
@@ -147,8 +180,8 @@ class RowsExecutor:
             positions = np.zeros((count, 1), session.inputs[self._positions].dtype)
             _bind_input(binding, self._positions, positions)
         logits = np.empty((count, 1, self.model.vocab_size), self._logits_dtype)
-        binding.bind_output(self._logits, "cpu", 0, logits.dtype.type, list(logits.shape), logits.ctypes.data)
-        kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits)
+        _bind_output(binding, self._logits, logits)
+        kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits, logits)
         return kept
 
     def _mask_decode(self, kept: _Decode, cached: NDArray[np.int64]) -> None:
@@ -169,6 +202,8 @@ class RowsExecutor:
         self.model.check_appends_in_place()
         names = self.model.config.model.decoder
         binding = self.model.session.inference.io_binding()
+        for name in self._other_outputs:  # first, as the logits are last
+            binding.bind_output(name, "cpu")
         for layer in range(self.slab.shape[0]):
             parts = (
                 (
@@ -184,7 +219,7 @@ class RowsExecutor:
             )
             for part, past, present in parts:
                 _bind_input(binding, past % layer, part)
-                binding.bind_output(present % layer, "cpu", 0, part.dtype.type, list(part.shape), part.ctypes.data)
+                _bind_output(binding, present % layer, part)
         binding.bind_output(self._logits, "cpu")
         self._bindings[(first_row, count, kind)] = binding
         return binding
@@ -192,3 +227,7 @@ class RowsExecutor:
 
 def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
     binding.bind_input(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
+
+
+def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
+    binding.bind_output(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)

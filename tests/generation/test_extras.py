@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
 from tests.graphs import HIDDEN, VOCABULARY, plain_decoder
+from tests.graphs_mtp import mtp_llama
 from tests.tiny import tiny_model_folder
 
 
@@ -223,3 +224,27 @@ def test_a_terminated_session_refuses_runs_until_it_is_allowed_again(tiny_folder
     with pytest.raises(ArgumentTypeError, match="two strings"):
         made.set_runtime_option("terminate_session", 1)  # type: ignore[arg-type]
     made.snapshot_state()
+
+
+@pytest.mark.parametrize("prompts", [[[5, 6, 7], [8, 9, 10]], [[5, 6, 7], [8]]])
+def test_hidden_states_of_a_batch_are_those_of_its_rows(tmp_path: Path, prompts: list[list[int]]) -> None:
+    model = og.Model(mtp_llama(tmp_path))
+    width = max(map(len, prompts))
+    batch = generator(model, batch_size=2, max_length=8)
+    batch.append_tokens(np.array([[*p, *[model.config.model.pad_token_id] * (width - len(p))] for p in prompts]))
+    rows = []
+    for prompt in prompts:
+        rows.append(generator(model, max_length=8))
+        rows[-1].append_tokens(prompt)
+    for _ in range(3):
+        together = batch.get_output("hidden_states")
+        for row, alone in enumerate(made.get_output("hidden_states") for made in rows):
+            np.testing.assert_allclose(together[row, : alone.shape[1]], alone[0], atol=1e-4)
+            assert not together[row, alone.shape[1] :].any()
+        batch.generate_next_token()
+        for made in rows:
+            made.generate_next_token()
+            made.get_logits()  # theirs and the batch's run comes when it is wanted
+        batch.get_logits()
+    with pytest.raises(ArgumentError, match=r"was not found.*hidden_states"):
+        batch.get_output("nothing")
