@@ -6,6 +6,7 @@ The public calls, their checks and words. What happens behind them is a search's
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from copy import copy
 from types import TracebackType
@@ -201,8 +202,16 @@ class Generator:
 
     def set_model_input(self, name: str, value: NDArray[Any]) -> None:
         """Give an input of the graph that follows from no token, for every run from now on. A name that the graph does
-        not have is ignored."""
-        self._live().extras.set_input(name, value)
+        not have is ignored, and so, with a warning, is one that follows from tokens that are there already."""
+        search = self._live()
+        if search.token_count and search.extras.follows(name):
+            warnings.warn(
+                f"set_model_input({name!r}, ...) changes nothing: this input follows from the tokens, which are there "
+                "already; call append_tokens(...) for more",
+                stacklevel=2,
+            )
+            return
+        search.extras.set_input(name, value)
 
     def set_hidden_states(self, hidden_states: NDArray[Any]) -> None:
         """Give the graph's input of hidden states (model.decoder.inputs.hidden_states) for every run from now on, one

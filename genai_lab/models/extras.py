@@ -68,6 +68,10 @@ class RunExtras:
             if name in session.inputs:
                 self.set_input(name, np.zeros(session.rank(name) * (1,), np.int64))
 
+    def follows(self, name: str) -> bool:
+        """Whether the graph's input `name` follows from the tokens, or is the cache, so that nobody may give it."""
+        return name in self._managed
+
     def set_input(self, name: str, value: NDArray[Any]) -> None:
         """Give the graph's input `name` in every run from now on. A name that the graph does not have is kept and does
         nothing, as in onnxruntime-genai.

@@ -56,6 +56,16 @@ def test_inputs_that_follow_from_tokens_or_of_a_wrong_type_are_refused(wanting: 
     for name in ("input_ids", "past_key_values.0.key"):
         with pytest.raises(ArgumentError, match="append_tokens"):
             made.set_model_input(name, np.zeros((1, 1), np.int64))
+    made.set_model_input("abcde", np.array(0))
+    plain = generator(wanting)
+    plain.set_model_input("abcde", np.array(0))
+    for one in (made, plain):
+        one.append_tokens([5, 6])
+    with pytest.warns(UserWarning, match=r"'input_ids'.* changes nothing"):  # as in onnxruntime-genai, which is silent
+        made.set_model_input("input_ids", np.array([[7, 7]]))
+    for one in (made, plain):
+        one.generate_next_token()
+    assert made.get_sequence(0).tolist() == plain.get_sequence(0).tolist()
     with pytest.raises(ArgumentTypeError, match="numpy array"):
         made.set_model_input("abcde", 5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match=r"float64.*int64"):
