@@ -13,12 +13,13 @@ An installed onnxruntime-genai is not touched; in this process its name means ge
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import genai_lab
@@ -92,14 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"as_og: there is no script {words[0]!r}; give the path of a .py file\n{USAGE}", file=sys.stderr)
         return 2
     install_as_og()
-    sys.argv = words
+    sys.argv, sys.excepthook = words, _without_our_frames
     if as_module:
         sys.path[0] = ""
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = str(Path(words[0]).resolve().parent)
-        runpy.run_path(words[0], run_name="__main__")
+        runpy.run_path(os.path.abspath(words[0]), run_name="__main__")
     return 0
+
+
+def _without_our_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an uncaught error as Python does when it runs the script itself."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 if __name__ == "__main__":

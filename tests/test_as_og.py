@@ -112,3 +112,15 @@ def test_a_program_that_has_the_real_one_is_refused(tmp_path: Path) -> None:
     done = python("import onnxruntime_genai, genai_lab; genai_lab.install_as_og()", tmp_path)
     assert done.returncode == 1
     assert "StateError: onnxruntime_genai is imported already" in done.stderr
+
+
+def test_a_script_knows_where_it_is_and_its_errors_are_shown_as_its_own(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "script.py"
+    script.write_text("print(__file__)\ndef f():\n    raise KeyError('gone')\nf()\n")
+    done = run("scripts/script.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == f"{script}\n"
+    shown = [line.strip() for line in done.stderr.splitlines() if line.strip().startswith("File ")]
+    assert shown == [f'File "{script}", line 4, in <module>', f'File "{script}", line 3, in f']
+    assert done.stderr.endswith("KeyError: 'gone'\n")
