@@ -20,7 +20,7 @@ from genai_lab.engine.memory import Memory
 from genai_lab.engine.options import RequestOptions, TurnOptions
 from genai_lab.engine.outbox import Outbox
 from genai_lab.engine.plan import Status
-from genai_lab.engine.request import Request, RequestState
+from genai_lab.engine.request import NO_TOKENS, Request, RequestState
 from genai_lab.engine.turns import Turns
 from genai_lab.engine.turnstile import Turnstile
 from genai_lab.engine.view import BUSY, leader_of
@@ -107,6 +107,12 @@ class Conversations:
                     f"request {number}: {prompt.size} tokens after {length} leave no room to answer; allowed are "
                     f"{limit} (max_session_tokens). Begin a new request, or raise the limit"
                 )
+            least, room = settings.min_generated_tokens, limit - length - prompt.size
+            if least > room:
+                raise CapacityError(
+                    f"request {number}: min_generated_tokens is {least}, but {prompt.size} tokens after {length} leave "
+                    f"room for {room} of {limit} (max_session_tokens). Lower it, or raise the limit"
+                )
             return self.turns.begin(state, prompt, settings, self.step)
 
     def cancel_turn(self, number: int, turn_id: int) -> bool:
@@ -152,7 +158,7 @@ class Conversations:
                     "this engine cannot verify proposed tokens: it runs rows one at a time (exact=True), or the graph "
                     "gives logits of the last position only; build the model with prune_lm_head=False"
                 )
-            drafts = token_array(drafts, self._model.vocab_size)
+            drafts = token_array(drafts, self._model.vocab_size) if np.size(drafts) else NO_TOKENS
             if drafts.size > most:
                 raise ArgumentError(f"{drafts.size} tokens were proposed; at most {most} are allowed in one proposal")
             room = state.sequence.max_length - len(state.sequence) - 1

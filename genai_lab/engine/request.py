@@ -225,9 +225,9 @@ class Request(OldRequestCalls):
         return self._live()._conversations.cancel_turn(self.number, turn_id)
 
     def set_draft_tokens(self, tokens: ArrayLike) -> None:
-        """Propose how the answer goes on, [k] token ids: the next step reads them in one run and keeps those that it
-        would have chosen, and one token more. The answer stays what it is; only fewer runs make it. (As the run is
-        another one, logits may differ in their last bits.)
+        """Propose how the answer goes on, [k] token ids (none: nothing any more): the next step reads them in one run
+        and keeps those that it would have chosen, and one token more. The answer stays what it is; only fewer runs make
+        it. (As the run is another one, logits may differ in their last bits.)
 
         Raises:
             StateError: the request is not about to be decoded, or the engine cannot verify proposals.
