@@ -82,7 +82,7 @@ class EngineLog:
             changes=work.changes,
             seen=work.state.sequence.distinct,
         )
-        self._tracer.token(fact, work.logits)
+        self._tracer.token(fact, work.logits, owned=work.owns_logits)
 
     def turn(self, state: RequestState) -> None:
         """A turn began, was scheduled, got a token or ended."""

@@ -20,6 +20,7 @@ from genai_lab.kvcache import RowStore, Store
 from genai_lab.models import Model
 from genai_lab.models.exactness import BatchFacts, batch_facts, known_facts
 from genai_lab.models.rows import RowsExecutor
+from genai_lab.tracing.row_pool import RowPool
 
 Held = Mapping[int, int]  # row -> tokens in it, for every row that a request holds
 
@@ -37,6 +38,8 @@ class Executor(Protocol):
 
 class Runs(Protocol):
     """What carries out a step's works on a model and a store."""
+
+    recorded: bool  # whether somebody keeps the logits
 
     @property
     def executor(self) -> Executor: ...
@@ -57,6 +60,7 @@ class RowRuns:
 
     def __init__(self, executor: RowsExecutor, store: RowStore, exact: bool) -> None:
         self.executor, self.store, self.exact = executor, store, exact
+        self.recorded, self._memory = False, RowPool()
 
     def facts(self) -> BatchFacts:
         """What holds of batches on this processor; measured at the first call."""
@@ -98,11 +102,16 @@ class RowRuns:
                 cached[place] = self.store.idle_position(row, held.get(row, 0))
             else:
                 cached[place], tokens[place] = work.start, work.state.sequence.tokens[work.start]
-        logits = self.executor.decode(first, tokens, cached)
+        logits = self.executor.decode(first, tokens, cached, self._logits_memory(tokens.size))
         for place, row in enumerate(range(first, last + 1)):
             work = works.get(row)
             if work is not None and work.is_last:
-                work.logits = logits[place]
+                work.logits, work.owns_logits = logits[place], self.recorded
+
+    def _logits_memory(self, count: int) -> NDArray[np.float32] | None:
+        """[B, 1, V] that a recording keeps."""
+        vocabulary = self.executor.model.vocab_size
+        return self._memory.cut(count, vocabulary).reshape(count, 1, vocabulary) if self.recorded else None
 
     def _run_chunk(self, work: Work) -> None:
         tokens = work.state.sequence.tokens[work.start : work.stop]

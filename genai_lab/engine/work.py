@@ -37,6 +37,7 @@ class Work:
     drafts: NDArray[np.int32] = field(default_factory=lambda: NO_TOKENS)  # proposed tokens [k] that the run reads too
     stream_state: Any = None  # of its random numbers, before this step
     logits: NDArray[np.float32] | None = None  # of its last known token; None while its prompt is not read to the end
+    owns_logits: bool = False  # nobody writes over them, so that a recording need not copy them
     choice: Choice | None = None
     changes: tuple[Change | Masking, ...] = ()
     verified: NDArray[np.float32] | None = None  # logits [1 + drafts, V] of a run that read proposed tokens too

@@ -78,15 +78,18 @@ def _filled_in_use(pool: BlockPool, tables: Collection[RequestTable], held: int)
 
     A shared block stands at the same place in all its holders' tables.
     """
-    last: dict[int, int] = {}
+    size = pool.block_size
+    alone, filled, shared = 0, 0, {}
     for table in tables:
-        if table.num_tokens % pool.block_size and pool.keys[table.blocks[-1]] is None:
-            last[table.blocks[-1]] = table.num_places - 1
-    filled = (
-        max(tokens_in(t.num_tokens, place, pool.block_size) for t in tables if _has(t, place, block))
-        for block, place in last.items()
-    )
-    return (held - len(last)) * pool.block_size + sum(filled)
+        rest = table.num_tokens % size
+        if rest and pool.keys[table.blocks[-1]] is None:
+            if pool.ref_counts[table.blocks[-1]] == 1:
+                alone, filled = alone + 1, filled + rest
+            else:
+                shared[table.blocks[-1]] = table.num_places - 1
+    for block, place in shared.items():
+        filled += max(tokens_in(t.num_tokens, place, size) for t in tables if _has(t, place, block))
+    return (held - alone - len(shared)) * size + filled
 
 
 def _has(table: RequestTable, place: int, block: int) -> bool:

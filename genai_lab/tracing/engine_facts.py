@@ -83,8 +83,7 @@ class StepFact:
     pool: tuple[PoolFact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TurnFact:
+class TurnFact(NamedTuple):
     """One turn of a request as far as it has come; times are perf_counter_ns, 0 while they have not come."""
 
     request: int

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
+from queue import Empty, SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 _ROWS_PER_SLAB = 32
-_LOW = 16  # rows left when the next slab is asked for
+Slab = NDArray[np.float32]  # [rows, size]
 
 
 class RowPool:
@@ -22,39 +24,75 @@ class RowPool:
     >>> pool = RowPool()
     >>> row = pool.take(8)
     >>> pool.give_back(row)
-    >>> row.shape, row.dtype
-    ((8,), dtype('float32'))
+    >>> row.shape, row.dtype, pool.cut(3, 8).shape
+    ((8,), dtype('float32'), (3, 8))
     """
 
     def __init__(self) -> None:
-        self._spare: list[NDArray[np.float32]] = []
         self._size = 0
-        self._maker: threading.Thread | None = None
+        self._spare: list[NDArray[np.float32]] = []
+        self._slab: Slab = np.empty((0, 0), np.float32)
+        self._used = 0  # rows of the slab that were handed out
+        self._maker: _Maker | None = None
 
     def take(self, size: int) -> NDArray[np.float32]:
-        """A row [size] of whatever it holds."""
-        if size != self._size:
-            self._size, self._spare = size, []
-        if len(self._spare) <= _LOW:
-            self._ask_for_more()
-        try:
+        """A row [size] of whatever it holds; may be given back."""
+        if size == self._size and self._spare:
             return self._spare.pop()
-        except IndexError:  # the thread is not that far
-            return np.empty(size, np.float32)
+        row: NDArray[np.float32] = self.cut(1, size)[0]
+        return row
+
+    def cut(self, rows: int, size: int) -> Slab:
+        """Neighbouring rows [rows, size] of whatever they hold, to be kept; dropping them frees them."""
+        if size != self._size:
+            self._size, self._spare, self._used = size, [], len(self._slab)
+        if self._used + rows > len(self._slab):
+            self._slab, self._used = self._next_slab(rows), 0
+        self._used += rows
+        return self._slab[self._used - rows : self._used]
 
     def give_back(self, row: NDArray[np.float32]) -> None:
-        """The row is not needed any more."""
+        """A row that `take` gave is not needed any more."""
         if row.size == self._size:
             self._spare.append(row)
 
-    def _ask_for_more(self) -> None:
-        if self._maker is None or not self._maker.is_alive():
-            self._maker = threading.Thread(target=_make_ready, args=(self._size, self._spare), daemon=True)
-            self._maker.start()
+    def _next_slab(self, rows: int) -> Slab:
+        shape = (max(_ROWS_PER_SLAB, 4 * rows), self._size)
+        if self._maker is None:
+            self._maker = _Maker(self)
+        slab = self._maker.made(shape)
+        self._maker.ask(shape)
+        return np.empty(shape, np.float32) if slab is None else slab  # the first, or the thread is not that far
 
 
-def _make_ready(size: int, spare: list[NDArray[np.float32]]) -> None:
-    """Write a slab of rows once, without holding Python's lock, and add them to `spare`."""
-    slab = np.empty((_ROWS_PER_SLAB, size), np.float32)
-    ctypes.memset(slab.ctypes.data, 0, slab.nbytes)
-    spare.extend(slab)
+class _Maker:
+    """A thread that lives as long as its pool and makes slabs ready."""
+
+    def __init__(self, pool: RowPool) -> None:
+        self._wanted: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
+        self._made: SimpleQueue[Slab] = SimpleQueue()
+        threading.Thread(target=_make_ready, args=(self._wanted, self._made), daemon=True).start()
+        weakref.finalize(pool, self._wanted.put, None)
+
+    def ask(self, shape: tuple[int, int]) -> None:
+        """Make one ready."""
+        self._wanted.put(shape)
+
+    def made(self, shape: tuple[int, int]) -> Slab | None:
+        """One of this shape, if it is ready; others are dropped."""
+        while True:
+            try:
+                slab = self._made.get_nowait()
+            except Empty:
+                return None
+            if slab.shape == shape:
+                return slab
+
+
+def _make_ready(wanted: SimpleQueue[tuple[int, int] | None], made: SimpleQueue[Slab]) -> None:
+    """Write each slab once, without holding Python's lock."""
+    while (shape := wanted.get()) is not None:
+        slab = np.empty(shape, np.float32)
+        ctypes.memset(slab.ctypes.data, 0, slab.nbytes)
+        made.put(slab)
+        del slab  # while it waits it holds nothing

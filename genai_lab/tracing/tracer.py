@@ -99,7 +99,7 @@ class Tracer(Protocol):
 
     def stage(self, run: int, token: int, name: str, start_ns: int, end_ns: int, n: int = 1) -> None: ...
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None: ...
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None, *, owned: bool = False) -> None: ...
 
     def claim_engine(self, engine: object) -> bool: ...  # whether this engine, and no other, is recorded here
 
@@ -130,7 +130,7 @@ class NullTracer:
     def stage(self, run: int, token: int, name: str, start_ns: int, end_ns: int, n: int = 1) -> None:
         pass
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None, *, owned: bool = False) -> None:
         pass
 
     def claim_engine(self, engine: object) -> bool:

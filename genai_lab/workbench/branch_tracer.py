@@ -93,8 +93,8 @@ class BranchTracer:
         with self._lock:
             self._recorder.speculation(replace(fact, index=fact.index + self._before))
 
-    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None) -> None:
+    def token(self, fact: TokenFact, logits: NDArray[np.float32] | None, *, owned: bool = False) -> None:
         if self._before:
             fact = replace(fact, index=fact.index + self._before)
         with self._lock:
-            self._recorder.token(fact, logits)
+            self._recorder.token(fact, logits, owned=owned)

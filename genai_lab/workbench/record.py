@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from genai_lab.errors import ArgumentError
+from genai_lab.kvcache import memory_limit_bytes
 from genai_lab.tracing import Recorder, use_tracer
 from genai_lab.workbench.block import Block, inside
 from genai_lab.workbench.trace import Trace
@@ -14,14 +15,14 @@ MOST = 2**31 - 1
 
 
 @contextmanager
-def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float = 64.0) -> Iterator[Trace]:
+def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float | None = None) -> Iterator[Trace]:
     """Record every stage of what runs inside the block.
 
     Args:
         max_tokens: tokens kept; beyond, the oldest are dropped and counted in `trace.dropped`.
         max_stages: stage events kept, likewise.
         logits_mb: memory (MiB) for rows of logits that are not digested yet. Digesting waits until the trace is read,
-            or this is full, so that it does not slow the run.
+            or this is full, so that it does not slow the run. None: a sixteenth of the machine's memory, 64 to 512.
 
     Yields:
         A `Trace`; it can be read inside the block and after it.
@@ -35,6 +36,8 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float =
     for name, value in (("max_tokens", max_tokens), ("max_stages", max_stages)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
             raise ArgumentError(f"record: {name} is {value!r:.60}; allowed is an int from 1 to {MOST}")
+    if logits_mb is None:
+        logits_mb = _room_for_logits()
     if isinstance(logits_mb, bool) or not isinstance(logits_mb, int | float) or not 0 <= logits_mb < 1e6:
         raise ArgumentError(f"record: logits_mb is {logits_mb!r}; allowed is a number of MiB from 0 to 1e6")
     recorder = Recorder(max_tokens, max_stages, int(logits_mb * 2**20))
@@ -42,3 +45,9 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float =
     with use_tracer(recorder), inside(block):
         yield Trace(recorder)
         block.wait()
+
+
+def _room_for_logits() -> float:
+    """MiB of rows that may wait: on a machine of 2 GiB 128."""
+    memory = memory_limit_bytes()
+    return 64.0 if memory is None else min(512.0, max(64.0, memory / 16 / 2**20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import genai_lab
@@ -47,6 +48,19 @@ def test_recorded_equals_plain(model: genai_lab.Model) -> None:
     for run, answer in enumerate(plain):
         mine = tokens[tokens["run"] == run]["token"].tolist()
         assert [t for t in mine if t not in model.config.model.eos_token_ids] == answer
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("mode", [{}, {"exact": True}], ids=["batches", "exact"])
+def test_rows_that_wait_to_be_digested_are_those_of_their_step(
+    model: genai_lab.Model, mode: dict[str, object], options: dict[str, object]
+) -> None:
+    asked, frames = prompts(20, 22, 24, 30, shared=9), []
+    for megabytes in (0, None):  # digested in their step, and when the trace is read
+        with genai_lab.record(logits_mb=megabytes) as trace:
+            answers(Engine(model, **TIGHT, **mode), asked, 24, **options)  # type: ignore[arg-type]
+        frames.append(trace.tokens()[["run", "token", "prob", "rank", "entropy"]])
+    pd.testing.assert_frame_equal(*frames)
 
 
 def test_any_step_can_be_rebuilt(traced: tuple) -> None:
