@@ -31,6 +31,8 @@ FOLDERS: dict[str, dict[str, Any]] = {
     "blocks": {},
     "rings": {"window": 5, "ring_blocks": 8, "chunk": 3},  # a layer sees 5 tokens, in 2 blocks of 4 for each of 4 rows
     "states": {"state": True},
+    "every token": {"logits": "tokens"},  # proposals can be verified
+    "chosen tokens": {"logits": "selected"},
 }
 
 
@@ -342,6 +344,55 @@ def an_event_not_taken(library: Any, engine: Any) -> list[Any]:
     return [*seen, run(engine, requests), ask(library, engine, prompt(3), 2, requests[1])]
 
 
+def proposing(library: Any, engine: Any, wrong: Callable[[int], list[int]], **given: Any) -> list[Any]:
+    """A turn in which the next two tokens are proposed after each step, followed by `wrong` ones."""
+    asked = prompt(9)
+    right = tokens_of(ask(library, engine, asked, 14, **given))
+    request, seen = engine.create_request(), []
+    request.begin_turn(asked, options(library, request, 14, **given))
+    count = 0
+    while engine.has_pending_requests():
+        seen.append(taken(engine, [request]))
+        count += sum(event[3] is not None for event in seen[-1])
+        drafts = [*right[count : count + 2], *wrong(count)]
+        if 0 < count < len(right) - 2 and drafts:
+            request.set_draft_tokens(np.array(drafts, np.int32))
+    stats = engine.get_speculative_stats()
+    # (What is beyond the turn's end counts as proposed there, and as not proposed here.)
+    kept = ("rounds", "completed_rounds", "draft_tokens_evaluated", "draft_tokens_accepted", "target_forward_passes",
+            "full_accept_rounds")  # fmt: skip
+    return [right, seen, {name: stats[name] for name in kept}]
+
+
+def right_and_wrong_proposals(library: Any, engine: Any) -> list[Any]:
+    """(With a repetition penalty, or before the fewest tokens are there, it takes none there; here it does.)"""
+    every: list[Callable[[int], list[int]]] = [
+        lambda n: [],
+        lambda n: [5],
+        lambda n: [5, 6, 7],
+        lambda n: [5] * (n % 3),
+    ]
+    return [proposing(library, engine, wrong) for wrong in [*every, lambda n: [1]]]
+
+
+def proposals_and_stops(library: Any, engine: Any) -> list[Any]:
+    """The stop string ends within what was proposed, at its end, and in the token after it."""
+    texts = [["never"], ["k"], ["ckc"], ["cb"], ["bb"], ["bbb"], ["t", "kc"], ["bbt"], ["tc"]]  # of "ckcbbbbbbtcbbb"
+    return [proposing(library, engine, lambda n: [5], stop_strings=stops) for stops in texts]
+
+
+def refused_proposals(library: Any, engine: Any) -> list[Any]:
+    request = engine.create_request()
+    seen: list[Any] = [refusal(lambda: request.set_draft_tokens(np.array([5], np.int32)))]
+    request.begin_turn(prompt(9), options(library, request, 5))
+    seen.append(refusal(lambda: request.set_draft_tokens(np.array([5], np.int32))))
+    seen.append(taken(engine, [request]))
+    for drafts in ([5] * 17, [], [5]):
+        seen.append((drafts, refusal(lambda drafts=drafts: request.set_draft_tokens(np.array(drafts, np.int32)))))  # type: ignore[misc]
+    seen.append(run(engine, [request]))
+    return [*seen, refusal(lambda: request.set_draft_tokens(np.array([5], np.int32)))]
+
+
 SCRIPTS = [
     one_turn,
     prefixes,
@@ -388,6 +439,13 @@ def test_so_they_do_with_more_than_blocks(engines: Callable[[Any, str], Any], sc
     """There states are kept for beginnings at whose end a run ended; here such a model shares no beginnings."""
     theirs, ours = (script(library, engines(library, name)) for library in LIBRARIES)
     assert ours == theirs if name == "rings" else without_reuse(ours) == without_reuse(theirs)
+
+
+@pytest.mark.parametrize("name", ["every token", "chosen tokens"])
+@pytest.mark.parametrize("script", [right_and_wrong_proposals, proposals_and_stops, refused_proposals])
+def test_proposals_are_verified_alike(engines: Callable[[Any, str], Any], script: Script, name: str) -> None:
+    theirs, ours = (script(library, engines(library, name)) for library in LIBRARIES)
+    assert ours == theirs
 
 
 def test_the_same_prompt_side_by_side(engines: Callable[[Any, str], Any]) -> None:
