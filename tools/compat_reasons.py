@@ -216,9 +216,51 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     ),
     Behaviour(
         "an Engine on a CPU",
-        "static batches of 4; stop strings, seeds and draft tokens are refused",
+        "static batches of 4, unless the graph reads block tables; stop strings, seeds and draft tokens are refused",
         "continuous batches, paged cache, prefix reuse; all of them work",
         "tests/parity/test_og_engine.py",
+    ),
+    Behaviour(
+        "a graph that reads block tables (`block_table`)",
+        "runs on a CPU when it is made of plain operators; `PagedAttention` has no CPU kernel",
+        "the same; event for event as there. `PagedAttention` is refused when the model is loaded",
+        "tests/parity/test_og_paged_engine.py",
+    ),
+    Behaviour(
+        "such a graph that also keeps states of one size",
+        "shares a beginning at whose end a run ended: it keeps the states of that place",
+        "shares no beginnings; `prefix_caching=True` is refused",
+        "tests/parity/test_og_paged_engine.py",
+    ),
+    Behaviour(
+        "`Engine.run` after a piece of a prompt",
+        "comes back with no events",
+        "goes on until there is one",
+        "tests/parity/test_og_paged_engine.py",
+    ),
+    Behaviour(
+        "equal prompts that wait together",
+        "each is read",
+        "the first is read, the others take it over: their first events come a step later",
+        "tests/parity/test_og_paged_engine.py",
+    ),
+    Behaviour(
+        "an idle conversation while others wait for its place",
+        "keeps it until it is closed; who waits gets CAPACITY_BLOCKED events",
+        "gives it up, and reads again when it goes on",
+        "tests/parity/test_og_paged_engine.py",
+    ),
+    Behaviour(
+        "draft tokens with a repetition penalty, or before `min_generated_tokens`",
+        "are refused",
+        "are verified",
+        "tests/parity/test_og_paged_engine.py",
+    ),
+    Behaviour(
+        "a stop string right after half a character",
+        "is not seen",
+        "ends the turn",
+        "tests/parity/test_og_paged_engine.py",
     ),
     Behaviour(
         "threads",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import genai_lab
@@ -219,3 +220,24 @@ def test_an_input_that_nothing_gives(tmp_path: Path) -> None:
     model = genai_lab.Model(paged_decoder(tmp_path / "model", extra_input="q_row_map"))
     with pytest.raises(ModelFolderError, match="wants 'q_row_map', an input that an Engine of this version does not"):
         Engine(model)
+
+
+def test_the_operator_for_graphics_cards(tmp_path: Path) -> None:
+    """PagedAttention has no kernel for the CPU: the folder is refused when it is loaded, by that name."""
+    folder = paged_decoder(tmp_path / "model", kind=FLOAT16)
+    proto = onnx.load(folder / "model.onnx")
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    sides = ["cumulative_sequence_lengths", "past_sequence_lengths", "block_table"]
+    pool = [f"past_key_values.0.{part}" for part in ("key", "value")]
+    heads: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": HEADS}
+    node = onnx.helper.make_node(
+        "PagedAttention", [*"qkv", *pool, *sides], ["mixed", "k_pool", "v_pool"], domain="com.microsoft", **heads
+    )
+    proto.graph.node.append(node)
+    groups: list[tuple[list[str], Any]] = [([*"qkv"], proto.graph.input), (["mixed"], proto.graph.output)]
+    for names, group in groups:
+        for name in names:
+            group.append(onnx.helper.make_tensor_value_info(name, FLOAT16, ["num_tokens", HEADS * HEAD_SIZE]))
+    onnx.save(proto, folder / "model.onnx")
+    with pytest.raises(ModelFolderError, match=r"PagedAttention.* Take a folder that was made for the CPU"):
+        genai_lab.Model(folder)

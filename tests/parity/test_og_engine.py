@@ -1,8 +1,9 @@
 """The same scripts of calls, driven through onnxruntime-genai's Engine and ours on one synthetic model: the same
 tokens, flags, finish reasons, stop indices and usage in every event, request by request.
 
-What onnxruntime-genai does on a CPU is static batching: rows of a batch begin together, and nobody joins until all have
-ended. So events of different requests may come in another order here; each request's own events may not.
+What onnxruntime-genai does on a CPU with such a model is static batching: rows of a batch begin together, and nobody
+joins until all have ended. (With a graph that reads block tables it does more: `test_og_paged_engine`.) So events of
+different requests may come in another order here; each request's own events may not.
 What cannot be compared on a CPU, and why, stands in `NOT_COMPARED`.
 """
 
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.og
 
 LIBRARIES = (og, genai_lab)
 NOT_COMPARED = {
-    "dynamic batching, paged KV, chunked prefill": "its paged attention has no CPU kernel, so it batches statically",
+    "dynamic batching, paged KV, chunked prefill": "a model with rows of its own is batched statically there; "
+    "others are compared in test_og_paged_engine",
     "cached_prompt_tokens above 0": "its prefix cache belongs to the paged engine; ours is compared with 0 where the "
     "cache is off",
     "stop strings, seeds": "its static engine refuses them ('require an Engine configured for dynamic batching')",
@@ -163,7 +165,8 @@ def cancelling(library: Any, engine: Any) -> list[Any]:
 def a_full_session(library: Any, engine: Any) -> list[Any]:
     limit = library.RequestOptions()
     limit.set_max_session_tokens(25)
-    request, seen = engine.create_request(options=limit), []
+    request = engine.create_request(options=limit)
+    seen: list[Any] = []
     for size in (40, 25):
         seen.append(refusal(lambda size=size: request.begin_turn(prompt(size))))  # type: ignore[misc]
     request.begin_turn(prompt(20), options(library, request, 50))

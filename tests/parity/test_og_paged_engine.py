@@ -457,3 +457,59 @@ def test_the_same_prompt_side_by_side(engines: Callable[[Any, str], Any]) -> Non
 
     assert answers(ours) == answers(theirs)
     assert ours[1] == theirs[1]
+
+
+# ---- what differs on purpose (docs/COMPATIBILITY.md)
+
+
+def test_a_place_of_an_idle_conversation(engines: Callable[[Any, str], Any]) -> None:
+    """There it is kept until somebody closes it; here it is given up, and read again when it goes on."""
+    seen = {}
+    for library in LIBRARIES:
+        engine = engines(library, "blocks")
+        requests = [engine.create_request() for _ in range(5)]
+        for number, request in enumerate(requests):
+            request.begin_turn(prompt(5, number), options(library, request, 2))
+        found = [taken(engine, requests) for _ in range(6)]
+        seen[library] = {event[0] for events in found for event in events}
+        if library is og:
+            assert [found[-1][0][i] for i in (0, 1, 3, 5)] == [None, 4, None, "CAPACITY_DEFERRED"]
+    assert seen == {og: {0, 1, 2, 3, None}, genai_lab: {0, 1, 2, 3, 4}}
+
+
+def test_proposals_beside_a_penalty(engines: Callable[[Any, str], Any]) -> None:
+    for library, answer in zip(LIBRARIES, ("refused", "done"), strict=True):
+        engine = engines(library, "every token")
+        request = engine.create_request()
+        request.begin_turn(prompt(9), options(library, request, 5, repetition_penalty=1.3))
+        taken(engine, [request])
+        assert refusal(lambda: request.set_draft_tokens(np.array([5], np.int32))) == answer  # noqa: B023
+
+
+def test_a_stop_after_half_a_character(engines: Callable[[Any, str], Any]) -> None:
+    """There the broken character takes the letter after it along."""
+    ends = {}
+    for library in LIBRARIES:
+        seen = ask(library, engines(library, "blocks"), prompt(5, 11), 10, stop_strings=["b"])
+        assert tokens_of(seen)[:5] == [23, 35, 35, 35, 3]  # 35 is the first half of an e with an accent, 3 is "b"
+        ends[library] = len(tokens_of(seen))
+    assert ends == {og: 8, genai_lab: 5}
+
+
+def test_a_piece_of_a_prompt_has_no_events(engines: Callable[[Any, str], Any]) -> None:
+    for library, events in zip(LIBRARIES, (0, 1), strict=True):
+        engine = engines(library, "rings")
+        request, buffer = engine.create_request(), engine.create_event_buffer(4)
+        request.begin_turn(prompt(9), options(library, request, 2))
+        engine.run(buffer)
+        assert len(buffer) == events
+
+
+def test_a_state_at_the_end_of_a_run(engines: Callable[[Any, str], Any]) -> None:
+    """There it is kept, so that a prompt that goes on from it need not read its beginning; here nothing is."""
+    cached = {}
+    for library in LIBRARIES:
+        engine = engines(library, "states")
+        ask(library, engine, prompt(16), 3)
+        cached[library] = ask(library, engine, np.concatenate([prompt(16), prompt(3, 66)]), 3)[1][-1][-1][-1][-1]
+    assert cached == {og: 16, genai_lab: 0}
