@@ -1,4 +1,4 @@
-"""What is alive and what it holds: models, generators, engines, requests, adapters.
+"""What is alive and what it holds: models, generators, engines, requests, adapters; and how they are closed.
 
 Receives each object when it is made, and when it is closed; keeps weak references only, so that asking what is alive
 keeps nothing alive. It knows of an object its kind, when it was made, and a function that says how many bytes it holds.
@@ -7,13 +7,36 @@ keeps nothing alive. It knows of an object its kind, when it was made, and a fun
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from time import monotonic
-from typing import Any, TypeVar, overload
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
 
 Thing = TypeVar("Thing")
+
+
+class Closing(ABC):
+    """What gives its memory back when `close` is called, or when the `with` block ends that it was opened for."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the memory back; closing twice is allowed."""
+
+    @abstractmethod
+    def _live(self) -> object:
+        """What it works with while it is open; StateError when it is closed."""
+
+    def __enter__(self) -> Self:
+        self._live()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)

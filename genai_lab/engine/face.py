@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from genai_lab.engine.answers import Answer, Mailbox
 from genai_lab.engine.asking import Prompt, ask, count, warn_if_all_the_same
 from genai_lab.engine.plan import Decision, Status, Verdict
 from genai_lab.errors import ArgumentTypeError, StateError
+from genai_lab.lifecycle import Closing
 
 if TYPE_CHECKING:
     from genai_lab.engine.engine import Engine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STALLED_STEPS = 1000  # a policy may let everybody wait for a while, but not for ever
 
 
-class EngineFace:
+class EngineFace(Closing):
     """The methods; `Engine` inherits them."""
 
     # ---- the caller steps
@@ -150,9 +150,7 @@ class EngineFace:
 
         The thread records into what recorded where it was started (`with genai_lab.record()`).
         """
-        engine = _engine(self)
-        engine._check_open()
-        engine._driver.start()
+        self._live()._driver.start()
 
     def stop(self) -> None:
         """End the background thread after the step under way. Answers that are not over end with a StateError."""
@@ -169,14 +167,10 @@ class EngineFace:
         _fail_open(engine, StateError("the engine was closed before the answer ended"))
         engine._give_back()
 
-    def __enter__(self) -> Self:
-        _engine(self)._check_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _live(self) -> Engine:
+        engine = _engine(self)
+        engine._check_open()
+        return engine
 
     # ---- for the driver
 

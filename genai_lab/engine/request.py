@@ -5,8 +5,7 @@ one sequence. `Request` is the caller's handle; `RequestState` is what the engin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +17,7 @@ from genai_lab.engine.options import RequestOptions, TurnOptions, TurnSettings
 from genai_lab.engine.plan import RequestView, Status
 from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.kvcache.misses import Miss
+from genai_lab.lifecycle import Closing
 from genai_lab.sampling import RandomStream
 from genai_lab.tokenizer import TokenizerStream
 from genai_lab.types import FinishReason
@@ -184,7 +184,7 @@ class RequestState:
         return self._marked[: len(self.sequence)]
 
 
-class Request(OldRequestCalls):
+class Request(OldRequestCalls, Closing):
     """The caller's handle of a conversation (og class Request). `Engine.create_request` makes it; scripts written
     before onnxruntime-genai 0.17 make it themselves.
 
@@ -276,15 +276,6 @@ class Request(OldRequestCalls):
         if self._engine is not None:
             self._engine._conversations.close(self.number)
             self._engine = None
-
-    def __enter__(self) -> Self:
-        self._live()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _live(self) -> Engine:
         if self._engine is None and self._old is not None and self._old.book is None:

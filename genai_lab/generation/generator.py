@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 import weakref
 from copy import copy
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +27,7 @@ from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.run_log import RunLog
 from genai_lab.generation.speculating import make_speculative, speculates
 from genai_lab.generation.speculative import Speculative
-from genai_lab.lifecycle import born, died
+from genai_lab.lifecycle import Closing, born, died
 from genai_lab.models import Adapters, Model, RunExtras
 from genai_lab.sampling import RandomStream
 from genai_lab.tracing import Tracer, current_tracer
@@ -60,7 +59,7 @@ class Search(Protocol):
     def output(self, name: str, /) -> NDArray[Any]: ...
 
 
-class Generator:
+class Generator(Closing):
     """Generates one sequence, a batch of them, or the best by beam search (og class Generator).
 
     Args:
@@ -304,15 +303,6 @@ class Generator:
         """Free the cache. Any later call is an error; closing twice is allowed."""
         self._search = None
         died(self)
-
-    def __enter__(self) -> Generator:
-        self._live()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self._search is None:

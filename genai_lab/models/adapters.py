@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 
 import onnxruntime as ort
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
-from genai_lab.lifecycle import born, died
+from genai_lab.lifecycle import Closing, born, died
 from genai_lab.models.extras import Adapter
 from genai_lab.models.model import Model
 
 
-class Adapters:
+class Adapters(Closing):
     """The adapters loaded for one model, by name (og class Adapters).
 
     >>> adapters = Adapters(model)                                    # doctest: +SKIP
@@ -47,7 +46,7 @@ class Adapters:
             raise ArgumentTypeError(
                 f"Adapters.load: got {type(path).__name__} and {type(name).__name__}, a path and a name are allowed"
             )
-        self._check_open()
+        self._live()
         if name in self._loaded:
             raise ArgumentError(f"Adapters.load: the name {name!r} is taken; unload it first, or choose another name")
         if Path(path).is_dir():
@@ -85,7 +84,7 @@ class Adapters:
 
     def get(self, name: str) -> Adapter:
         """The adapter of that name."""
-        self._check_open()
+        self._live()
         if name not in self._loaded:
             known = ", ".join(map(repr, self._loaded)) or "none"
             raise ArgumentError(f"Adapter not found: {name}. Loaded are: {known}; call load(path, {name!r}) first")
@@ -117,19 +116,10 @@ class Adapters:
         self._closed = True
         died(self)
 
-    def __enter__(self) -> Adapters:
-        self._check_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         state = "closed" if self._closed else ", ".join(self._loaded) or "none loaded"
         return f"<genai_lab.Adapters: {state}>"
 
-    def _check_open(self) -> None:
+    def _live(self) -> None:
         if self._closed:
             raise StateError("these Adapters are closed; make new ones: genai_lab.Adapters(model)")

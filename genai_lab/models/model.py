@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import os
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
@@ -15,7 +13,7 @@ from genai_lab.config import Config
 from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
-from genai_lab.lifecycle import born, died
+from genai_lab.lifecycle import Closing, born, died
 from genai_lab.models.grammar_tokens import token_table
 from genai_lab.models.graph import appends_in_place, fixed_names, one_shape, past_names, past_shape
 from genai_lab.models.opening import open_encoder, open_graph
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from genai_lab.tokenizer import Tokenizer
 
 
-class Model:
+class Model(Closing):
     """A decoder-only model of a folder in onnxruntime-genai's format (og class Model).
 
     Args:
@@ -201,14 +199,8 @@ class Model:
         if self.draft is not None:
             self.draft.close()
 
-    def __enter__(self) -> Model:
-        _ = self.graph  # says so when it is closed
-        return self
-
-    def __exit__(
-        self, kind: builtins.type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _live(self) -> Graph:
+        return self.graph
 
     def __repr__(self) -> str:
         state = "closed" if self._graph is None else f"vocabulary {self.vocab_size:,}"
