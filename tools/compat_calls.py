@@ -235,7 +235,11 @@ TEXT = {
         ]
     ),
     "Tokenizer.decode": Calls(
-        same=lambda s: [s.tokenizer.decode(s.tokenizer.encode("Hello né")), s.tokenizer.decode(72)],
+        same=lambda s: [
+            s.tokenizer.decode(s.tokenizer.encode("Hello né")),
+            s.tokenizer.decode(72),
+            s.tokenizer.decode(s.tokenizer.encode("Hello")[None]),
+        ],
         differs=lambda s: s.tokenizer.decode([10**6]),
     ),
     "Tokenizer.decode_batch": Calls(

@@ -301,7 +301,9 @@ def _config_of(source: object) -> Config:
 
 def _flag(name: str, value: object) -> bool:
     if name not in ("add_special_tokens", "skip_special_tokens"):
-        raise ArgumentError(f"{name!r} is no option; add_special_tokens and skip_special_tokens are allowed.")
+        raise ArgumentError(
+            f"Invalid tokenizer option key: {name:.60}; add_special_tokens and skip_special_tokens are allowed."
+        )
     flag = _FLAGS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
     if flag is None:
         raise ArgumentError(f"{name} is {value!r:.60}; True or False is allowed.")

@@ -106,17 +106,19 @@ class Vocabulary:
         return int(token_id)
 
     def check_ids(self, ids: object, argument: str = "ids") -> list[TokenId]:
-        """A flat list of token ids as ints; an empty one is allowed.
+        """The token ids of one sequence, [num_tokens] or [1, num_tokens], as ints; an empty one is allowed.
 
         Raises:
             ArgumentTypeError: not integers.
-            ArgumentError: not one axis, or an id outside the vocabulary.
+            ArgumentError: several sequences, or an id outside the vocabulary.
         """
         array = self._as_array(ids, argument)
+        if array.ndim == 2 and array.shape[0] == 1:
+            array = array[0]
         if array.ndim != 1:
             raise ArgumentError(
-                f"{argument} has the shape {array.shape}; one axis, [num_tokens], is allowed. For several sequences "
-                f"call decode_batch."
+                f"{argument} has the shape {array.shape}; one sequence, [num_tokens] or [1, num_tokens], is allowed. "
+                "For several call decode_batch."
             )
         if array.size == 0:
             return []

@@ -212,6 +212,10 @@ WORDS: dict[str, tuple[Callable[[Stage], object], str]] = {
         "num_return_sequences (3) must be in [1, 1]",
     ),
     "an unknown kind of grammar": (lambda s: _guided(s, "nope"), "Unsupported guidance type: nope"),
+    "an option of a tokenizer": (
+        lambda s: s.tokenizer.update_options(nope="1"),
+        "Invalid tokenizer option key: nope",
+    ),
     "a tensor of text": (lambda s: s.lib.Tensor(np.array(["a"])), "Unsupported numpy type"),
 }
 

@@ -60,7 +60,8 @@ def test_batches_are_filled_up_on_the_right(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("ids", "error", "words"),
     [
-        ([[1, 2]], ArgumentError, r"shape \(1, 2\); one axis"),
+        ([[1, 2], [3, 4]], ArgumentError, r"shape \(2, 2\); one sequence"),
+        ([[[1, 2]]], ArgumentError, r"shape \(1, 1, 2\); one sequence"),
         (True, ArgumentTypeError, "ids is bool"),
         ("12", ArgumentTypeError, "ids is str"),
         ([1.5], ArgumentTypeError, "ids holds float64"),
@@ -78,6 +79,11 @@ def test_batches_are_filled_up_on_the_right(tokenizer: Tokenizer) -> None:
 def test_wrong_ids(tokenizer: Tokenizer, ids: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         tokenizer.decode(ids)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ids", [[[5, 9, 20]], np.array([[5, 9, 20]]), Tensor(np.array([[5, 9, 20]], np.int32))])
+def test_the_only_row_of_a_batch_is_a_sequence(tokenizer: Tokenizer, ids: object) -> None:
+    assert tokenizer.decode(ids) == tokenizer.decode([5, 9, 20]) != ""  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ids", [[], (), np.array([]), np.array([], np.int32), Tensor(np.zeros(0, np.int32))])
@@ -175,7 +181,7 @@ def test_special_tokens_are_added_on_demand(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({}, "no option is given"),
-        ({"skip": True}, "'skip' is no option; add_special_tokens and"),
+        ({"skip": True}, "Invalid tokenizer option key: skip; add_special_tokens and"),
         ({"skip_special_tokens": "maybe"}, "skip_special_tokens is 'maybe'; True or False"),
         ({"skip_special_tokens": 2}, "skip_special_tokens is 2"),
         ({"skip_special_tokens": False, "add_special_tokens": None}, "add_special_tokens is None"),
