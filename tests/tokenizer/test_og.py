@@ -69,7 +69,7 @@ def test_chat_template(both: tuple[Tokenizer, Any]) -> None:
 def test_where_we_differ(both: tuple[Tokenizer, Any]) -> None:
     """Quiet there, an error here: unknown ids and tokens, floats for ids, NUL. And special tokens alone are no text."""
     ours, theirs = both
-    wrong: list[Any] = [[10**6], [-1], [1.5], [[70]]]
+    wrong: list[Any] = [[10**6], [-1], [1.5], [[70], [71]]]
     for ids in wrong:
         assert isinstance(theirs.decode(ids), str)
         with pytest.raises((ValueError, TypeError)):
