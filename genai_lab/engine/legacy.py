@@ -55,6 +55,7 @@ class OldTurns:
     prompt: list[NDArray[np.int32]] = field(default_factory=list)
     unseen: deque[int] = field(default_factory=deque)
     complete: bool = False
+    removed: bool = False
     error: Exception | None = None
     opaque: Any = None
 
@@ -78,6 +79,11 @@ class OldRequestCalls:
             StateError: the engine works on an answer.
         """
         old = self._of_old("add_tokens")
+        if old.book is not None and not old.complete:
+            raise StateError(
+                "add_tokens: these are the initial input before submission, and the request is in an engine, not done; "
+                "step until it is, then continue_with(tokens)"
+            )
         if old.book is not None:
             self.continue_with(tokens)
         else:
@@ -112,12 +118,14 @@ class OldRequestCalls:
         return old.unseen.popleft()
 
     def is_turn_complete(self) -> bool:
-        """Whether its answer is over; unseen tokens may be left."""
-        return self._of_old("is_turn_complete").complete
+        """Whether its answer is over and it can be asked on; unseen tokens may be left. A removed request has no
+        turn."""
+        old = self._of_old("is_turn_complete")
+        return old.complete and not old.removed
 
     def is_done(self) -> bool:
-        """The same, by its older name."""
-        return self.is_turn_complete()
+        """Whether nothing more will come: its answer is over, or it was removed."""
+        return self._of_old("is_done").complete
 
     def set_opaque_data(self, data: object) -> None:
         """Keep anything with the request."""
@@ -181,10 +189,13 @@ class OldRequests:
         """Close a request; what it generated can still be read."""
         if not isinstance(request, OldRequestCalls):
             raise wrong_kind("remove_request: request", request, "a Request that add_request put into this engine")
-        if self.requests.pop(request.number, None) is not request:
-            raise ArgumentError("remove_request: the request is not in this engine; add_request puts it in")
         old = request._of_old("remove_request")
-        old.complete = True
+        if old.removed:
+            return
+        if self.requests.get(request.number) is not request:
+            raise ArgumentError("remove_request: the request does not belong to this engine; add_request puts it in")
+        del self.requests[request.number]
+        old.complete = old.removed = True
         if request.number in self._ready:
             self._ready.remove(request.number)
         request.close()

@@ -152,7 +152,7 @@ CALLS: list[tuple[Callable[[SimpleNamespace], object], type[Exception], str]] = 
     (lambda s: s.old.continue_with([1]), StateError, "in no engine"),
     (lambda s: s.old.begin_turn([1]), StateError, "in no engine"),
     (lambda s: s.old.get_unseen_token(), StateError, "all tokens were seen"),
-    (lambda s: s.engine.remove_request(s.old), ArgumentError, "not in this engine"),
+    (lambda s: s.engine.remove_request(s.old), ArgumentError, "does not belong to this engine"),
     (lambda s: s.new.add_tokens([1]), StateError, r"made by engine.create_request\(\)"),
     (lambda s: s.engine.add_request(s.new), StateError, r"made by engine.create_request\(\)"),
     (lambda s: (s.engine.add_request(s.old), s.engine.add_request(s.old)), StateError, "added once"),
@@ -174,3 +174,22 @@ def test_params_of_another_model_are_refused(model: og.Model, engine: Engine, ti
     other = made(og.Model(tiny_folder), prompts(5)[0], 5)
     with pytest.raises(ArgumentError, match="another model"):
         engine.add_request(other)
+
+
+def test_a_removed_request_has_no_turn(model: og.Model, engine: Engine) -> None:
+    """Removing it again is nothing; by another engine it is an error while it is in one."""
+    request, other = made(model, prompts(5)[0], 2), Engine(model, max_batch_size=1)
+    engine.add_request(request)
+    with pytest.raises(StateError, match="initial input before submission"):
+        request.add_tokens([7])
+    with pytest.raises(ArgumentError, match="does not belong to this engine"):
+        other.remove_request(request)
+    while engine.step() is not None:
+        pass
+    assert request.is_turn_complete()
+    engine.remove_request(request)
+    assert not request.is_turn_complete() and request.is_done() and request.has_unseen_tokens()
+    for one in (engine, other):
+        one.remove_request(request)
+    with pytest.raises(StateError, match="closed request"):
+        request.continue_with([7])
