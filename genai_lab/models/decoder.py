@@ -16,13 +16,14 @@ from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
 from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
 from genai_lab.models.graph import other_outputs
+from genai_lab.models.last_run import Stoppable
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
 
 SHORT = 32  # tokens: a run of so few is not stopped midway
 
 
-class DecoderState(AnyPlace):
+class DecoderState(AnyPlace, Stoppable):
     """One generator's place in the model.
 
     Args:
@@ -131,17 +132,6 @@ class DecoderState(AnyPlace):
         if name not in known:
             raise ArgumentError(unknown_input(name, known))
         return np.array(known[name])
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the reading of a prompt in progress is told to stop. (A run of few tokens is over in milliseconds, so
-        it is not stopped midway, and a decode by the runtime option terminate_session only: looking at run options
-        costs them a percent or more.)"""
-        return bool(self.extras.options.terminate)
-
-    @terminated.setter
-    def terminated(self, value: bool) -> None:
-        self.extras.options.terminate = value
 
     def _last_logits(self) -> NDArray[Any]:
         """[B, S or 1, V]; the logits are bound last."""

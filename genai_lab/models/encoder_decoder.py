@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.models.batch import Reading
-from genai_lab.models.extras import RunExtras, unknown_input
+from genai_lab.models.extras import RunExtras
 from genai_lab.models.graph import past_names, past_shape, row_axis
-from genai_lab.models.growing import copy_of_output, cut, in_numbers
+from genai_lab.models.growing import cut
 from genai_lab.models.handed import handed_on
+from genai_lab.models.last_run import LastRun, in_numbers
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
 from genai_lab.models.session import Arrays
 from genai_lab.models.token_feeds import shaped, token_feeds
 
 
-class EncoderDecoderState(AnyPlace):
+class EncoderDecoderState(AnyPlace, LastRun):
     """`rows` prompts in the encoder and the answers in the decoder.
 
     Args:
@@ -60,18 +61,7 @@ class EncoderDecoderState(AnyPlace):
         self._past: Arrays  # of the decoder
         self._steps: int  # tokens that the decoder has read, the start token among them
         self._history: list[NDArray[Any]]  # [steps] the recurrent state after each, to go back to
-        self._feeds: Arrays
-        self._outputs: Arrays
         self.clear()
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the run in progress is told to stop."""
-        return bool(self.extras.options.terminate)
-
-    @terminated.setter
-    def terminated(self, value: bool) -> None:
-        self.extras.options.terminate = value
 
     # ---- one sequence -------------------------------------------------------------------------------------------
 
@@ -178,16 +168,6 @@ class EncoderDecoderState(AnyPlace):
         self._logits = np.zeros((self.rows, self.model.vocab_size), np.float32)
         self._from_encoder, self._feeds, self._outputs = {}, {}, {}
         self._begin()
-
-    def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
-        """A copy of one output of the decoder's last run."""
-        return copy_of_output(name, self._outputs, self.graph)
-
-    def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the decoder's last run."""
-        if name not in self._feeds:
-            raise ArgumentError(unknown_input(name, self._feeds))
-        return np.array(in_numbers(self._feeds[name], self.graph.inputs[name]))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.errors import ArgumentError, StateError
+from genai_lab.errors import StateError
 from genai_lab.models.batch import Reading
-from genai_lab.models.bfloat16 import BITS, from_bits
-from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
+from genai_lab.models.extras import RunExtras
 from genai_lab.models.graph import (
     fixed_names,
     fixed_shape,
@@ -32,10 +31,11 @@ from genai_lab.models.graph import (
     starting_values,
     token_axis,
 )
+from genai_lab.models.last_run import LastRun, in_numbers
 from genai_lab.models.model import Model
 from genai_lab.models.places import AnyPlace
 from genai_lab.models.row_front import counts_from_front, known_front, widened
-from genai_lab.models.session import Arrays, Graph, TensorInfo
+from genai_lab.models.session import Arrays
 from genai_lab.models.token_feeds import token_feeds
 
 
@@ -53,7 +53,7 @@ class Kept:
         return int(self.mask.shape[1])
 
 
-class GrowingState(AnyPlace):
+class GrowingState(AnyPlace, LastRun):
     """The past of `rows` sequences and the runs over it.
 
     Args:
@@ -74,16 +74,6 @@ class GrowingState(AnyPlace):
         self._in_prompt: bool  # until a token is read alone behind others
         self._from_front = False  # a row's tokens are its first places, whatever stands behind them
         self.clear()
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the reading of a prompt in progress is told to stop. (A decode is over in milliseconds, and is
-        stopped by the runtime option terminate_session only: looking at run options costs it one percent.)"""
-        return bool(self.extras.options.terminate)
-
-    @terminated.setter
-    def terminated(self, value: bool) -> None:
-        self.extras.options.terminate = value
 
     # ---- one sequence -------------------------------------------------------------------------------------------
 
@@ -206,19 +196,9 @@ class GrowingState(AnyPlace):
         self._past = {name: np.full(shape, begins.get(name, 0), inputs[name].dtype) for name, shape in shapes.items()}
         self._ids = np.zeros((self.rows, 0), np.int32)
         self._mask = np.zeros((self.rows, 0), bool)
-        self._feeds: Arrays = {}
-        self._outputs: Arrays = {}
+        self._feeds = {}
+        self._outputs = {}
         self._in_prompt, self._kept, self._from_front = True, None, False
-
-    def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
-        """A copy of one output of the last run, as the graph gave it."""
-        return copy_of_output(name, self._outputs, self.graph)
-
-    def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the last run."""
-        if name not in self._feeds:
-            raise ArgumentError(unknown_input(name, self._feeds))
-        return np.array(in_numbers(self._feeds[name], self.graph.inputs[name]))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -299,20 +279,6 @@ def check_given(outputs: Arrays, names: Mapping[str, str], logits: str, in_promp
             f"no stage gave {missing!r} in the run over {when}; add it to the outputs of a stage that runs then "
             "(genai_config.json, model.decoder.pipeline: outputs, run_on_prompt, run_on_token_gen)"
         )
-
-
-def in_numbers(value: NDArray[Any], info: TensorInfo) -> NDArray[Any]:
-    """An array of a run; bfloat16 as float32."""
-    return from_bits(value) if info.is_bfloat16 and value.dtype == BITS else value
-
-
-def copy_of_output(name: str, outputs: Mapping[str, Any], graph: Graph) -> NDArray[Any]:
-    """One output of the last run by its name in the graph."""
-    if not outputs:
-        raise StateError(unknown_output(name, ()))
-    if name not in outputs:
-        raise ArgumentError(unknown_output(name, list(outputs)))
-    return np.array(in_numbers(outputs[name], graph.outputs[name]))
 
 
 def present_of(past: str, present: str, outputs: Arrays) -> NDArray[Any]:

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.config import Config
-from genai_lab.errors import ArgumentError, StateError
-from genai_lab.models.extras import RunExtras, unknown_input
+from genai_lab.errors import StateError
+from genai_lab.models.extras import RunExtras
 from genai_lab.models.graph import past_names, past_shape, token_inputs
-from genai_lab.models.growing import check_given, copy_of_output, in_numbers, present_of
+from genai_lab.models.growing import check_given, present_of
+from genai_lab.models.last_run import LastRun, in_numbers
 from genai_lab.models.model import Model
 from genai_lab.models.session import Arrays, TensorInfo
 from genai_lab.models.token_feeds import shaped
@@ -36,7 +37,7 @@ def slides_inputs(config: Config) -> bool:
     return window is not None and bool(window.get("slide_inputs", True))
 
 
-class WindowedState:
+class WindowedState(LastRun):
     """One sequence, read window by window.
 
     Args:
@@ -63,19 +64,8 @@ class WindowedState:
         self._place: Place
         self._past: Arrays
         self._held: int  # tokens that were read
-        self._feeds: Arrays
-        self._outputs: Arrays
         self._check_sizes()
         self.clear()
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the reading of a prompt in progress is told to stop."""
-        return bool(self.extras.options.terminate)
-
-    @terminated.setter
-    def terminated(self, value: bool) -> None:
-        self.extras.options.terminate = value
 
     def admit(self, tokens: NDArray[np.int32], length: int) -> NDArray[np.int32]:
         """The prompt, filled up to whole windows. There can be one only."""
@@ -155,16 +145,6 @@ class WindowedState:
         self._place = Place(np.zeros(0, np.int32), self.size, self._pad, config.model.context_length)
         self._waiting, self._held = np.zeros(0, np.int32), 0
         self._feeds, self._outputs = {}, {}
-
-    def output(self, name: str, _length: int | None = None) -> NDArray[Any]:
-        """A copy of one output of the last run, as the graph gave it."""
-        return copy_of_output(name, self._outputs, self.graph)
-
-    def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the last run."""
-        if name not in self._feeds:
-            raise ArgumentError(unknown_input(name, self._feeds))
-        return np.array(in_numbers(self._feeds[name], self.graph.inputs[name]))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
