@@ -248,8 +248,14 @@ def settle(
     place: Place,
     started_ns: int,
     origin: Origin = Origin.ALONE,
+    forced: bool = False,
 ) -> FinishReason | None:
-    """Commit what `choose` returned for `logits`, and publish the token. `started_ns`: when the work for it began."""
+    """Commit what `choose` returned for `logits`, and publish the token.
+
+    Args:
+        started_ns: when the work for it began.
+        forced: a grammar allowed no other token, and nobody chose.
+    """
     choice, changes = chosen
     position, distinct = len(sequence), sequence.distinct
     finish = commit(sequence, choice, rule, place)
@@ -265,6 +271,7 @@ def settle(
             kept=choice.kept,
             changes=changes,
             seen=distinct,
+            forced=forced,
             origin=origin,
         )
         place.tracer.token(fact, logits)

@@ -18,6 +18,7 @@ from genai_lab.decoding import make_chooser
 from genai_lab.decoding.speculation import SpeculativeStats
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
 from genai_lab.generation.checks import check_goes_on, check_not_empty
+from genai_lab.generation.guided import Grammar
 from genai_lab.generation.mtp_proposer import HiddenNames, MtpProposer
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.speculative import Speculative
@@ -147,7 +148,15 @@ class MtpGenerator:
             raise StateError("the checks let only known sizes through")
         proposer = MtpProposer(self.mtp_model, self._names, size, options.max_length, chooser, stats)
         return Speculative(
-            model, options, params.effective_mode, chooser, params.hooks, params.speculative, stats, proposer
+            model,
+            options,
+            params.effective_mode,
+            chooser,
+            params.hooks,
+            params.speculative,
+            stats,
+            proposer,
+            Grammar(chooser),
         )
 
 

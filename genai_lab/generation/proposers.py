@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from genai_lab.decoding import Chooser, Place, Sequence, process
 from genai_lab.decoding.history import Guess
 from genai_lab.decoding.speculation import NgramLookup, Proposal, SpeculativeOptions, SpeculativeStats
+from genai_lab.generation.guided import Grammar, Proposing
 from genai_lab.models import Model, OneRow, make_one
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import SamplingMode
@@ -37,28 +38,46 @@ class Proposer(Protocol):
 
 
 class NgramProposer:
-    """Proposes what followed the last tokens when they occurred before (og option ngram_size)."""
+    """Proposes what followed the last tokens when they occurred before (og option ngram_size), as far as the grammar
+    allows it."""
 
     by = By.NGRAM
     anchors_narrow_rounds = True
 
-    def __init__(self, options: SpeculativeOptions, stats: SpeculativeStats) -> None:
-        self._options, self._stats = options, stats
+    def __init__(self, options: SpeculativeOptions, stats: SpeculativeStats, grammar: Grammar) -> None:
+        self._options, self._stats, self._grammar = options, stats, grammar
         self._lookup = NgramLookup(options.ngram_size)
 
     def propose(self, text: Sequence, count: int) -> Proposal:
         """At most `count` tokens; none when the last ones never occurred before."""
         stats, chained = self._stats, self._options.ngram_chained_lookup
         self._sync(text)
+        made = Proposing(text, count, self._grammar)
+        if made.tokens:
+            return made.proposal()  # what the grammar forces needs no looking up
         start = perf_counter_ns()
-        tokens = self._lookup.propose(count, chained=chained)
-        stats.ngram_lookup_hits += bool(tokens)
-        stats.ngram_lookup_misses += not tokens
-        stats.ngram_lookup_tokens_proposed += len(tokens)
-        by_chain = max(0, len(tokens) - 1) if chained else 0
-        stats.ngram_chained_tokens_proposed += by_chain
+        found = self._lookup.propose(count, chained=chained)
         stats.total_ngram_lookup_ms += (perf_counter_ns() - start) / 1e6
-        return Proposal(tuple(tokens), chained=by_chain, source=self._lookup.found)
+        kept = self._keep(found, made)
+        stats.ngram_lookup_hits += bool(found)
+        stats.ngram_lookup_misses += not found
+        stats.ngram_lookup_tokens_proposed += kept
+        by_chain = max(0, kept - 1) if chained else 0
+        stats.ngram_chained_tokens_proposed += by_chain
+        return made.proposal(chained=by_chain, source=self._lookup.found)
+
+    def _keep(self, found: list[int], made: Proposing) -> int:
+        """Propose of `found` what the grammar allows, up to where it forces tokens; returns how many."""
+        for kept, token in enumerate(found):
+            if not self._grammar.allows(made.guess, token):
+                self._stats.ngram_grammar_candidate_rejections += 1
+                return kept
+            if self._grammar.ends(token):
+                return kept
+            made.add(token)
+            if made.has_forced:
+                return kept + 1
+        return len(found)
 
     def read(self, text: Sequence) -> None:
         """Nothing to do: the text is looked at when something is proposed."""
@@ -109,29 +128,31 @@ class DraftProposer:
         draft: a model with the target's vocabulary.
         capacity: tokens that its cache holds.
         chooser: the target's.
+        stats: where its runs are counted.
+        grammar: that its tokens follow.
     """
 
     by = By.DRAFT
     anchors_narrow_rounds = True
 
-    def __init__(self, draft: Model, capacity: int, chooser: Chooser, stats: SpeculativeStats) -> None:
-        self._state, self._stats = make_one(draft, capacity), stats
+    def __init__(
+        self, draft: Model, capacity: int, chooser: Chooser, stats: SpeculativeStats, grammar: Grammar
+    ) -> None:
+        self._state, self._stats, self._grammar = make_one(draft, capacity), stats, grammar
         self._drafting = Drafting(chooser)
         self._known = np.zeros(capacity, np.int32)  # the tokens in its cache ...
         self._held = 0  # ... so many of them
 
     def propose(self, text: Sequence, count: int) -> Proposal:
-        """`count` tokens."""
-        guess, drawn = Guess(text, count), []
-        tokens: list[int] = []
+        """`count` tokens; fewer where a grammar's answer ends."""
+        made = Proposing(text, count, self._grammar)
         self._forget_other(text.tokens)
-        for _ in range(count):
-            token, candidates = self._drafting.choose(self._read(guess.tokens), guess)
-            guess.add(token)
-            tokens.append(token)
-            if candidates is not None:
-                drawn.append(candidates)
-        return Proposal(tuple(tokens), tuple(drawn) if self._drafting.draws else None)
+        while not made.is_full:
+            token, candidates = self._drafting.choose(self._read(made.guess.tokens), made.guess)
+            if self._grammar.ends(token):
+                break
+            made.add(token, candidates)
+        return made.proposal(draws=self._drafting.draws)
 
     def read(self, text: Sequence) -> None:
         """Read a prompt."""

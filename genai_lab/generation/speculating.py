@@ -6,6 +6,7 @@ from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks
 from genai_lab.decoding.speculation import SpeculativeOptions, SpeculativeStats
 from genai_lab.errors import ArgumentError, StateError
+from genai_lab.generation.guided import Grammar
 from genai_lab.generation.proposers import DraftProposer, NgramProposer, Proposer
 from genai_lab.generation.speculative import Speculative
 from genai_lab.models import Model
@@ -39,11 +40,11 @@ def make_speculative(
         ArgumentError, StateError: options or a model that speculation cannot be combined with; says which.
     """
     check_speculation(model, options, speculative)
-    stats = SpeculativeStats()
-    proposer: Proposer = NgramProposer(speculative, stats)
+    stats, grammar = SpeculativeStats(), Grammar(chooser)
+    proposer: Proposer = NgramProposer(speculative, stats, grammar)
     if model.draft is not None:
-        proposer = DraftProposer(model.draft, options.max_length, chooser, stats)
-    return Speculative(model, options, mode, chooser, hooks, speculative, stats, proposer)
+        proposer = DraftProposer(model.draft, options.max_length, chooser, stats, grammar)
+    return Speculative(model, options, mode, chooser, hooks, speculative, stats, proposer, grammar)
 
 
 def check_speculation(model: Model, options: SearchOptions, speculative: SpeculativeOptions) -> None:

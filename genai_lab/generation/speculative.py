@@ -16,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, choose, forward, forward_all, settle
-from genai_lab.decoding.speculation import AdaptiveWidth, Cooldown, SpeculativeOptions, SpeculativeStats
+from genai_lab.decoding.history import Guess
+from genai_lab.decoding.speculation import AdaptiveWidth, Cooldown, Proposal, SpeculativeOptions, SpeculativeStats
 from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import StateError
+from genai_lab.generation.guided import Grammar
 from genai_lab.generation.proposers import Proposer
 from genai_lab.generation.run_log import RunLog
 from genai_lab.generation.speculative_round import Round, Times
@@ -40,6 +42,7 @@ class Speculative:
         hooks: what a person put into the step.
         speculative: how to speculate.
         stats, proposer: who counts, who proposes.
+        grammar: what the proposer knows of the grammar of the answer.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Speculative:
         speculative: SpeculativeOptions,
         stats: SpeculativeStats,
         proposer: Proposer,
+        grammar: Grammar,
     ) -> None:
         self.model, self.options, self._chooser = model, options, chooser
         self._state = make_one(model, options.max_length)
@@ -67,7 +71,7 @@ class Speculative:
         self._started_ns = 0
         self._rule = StopRule(frozenset(model.config.model.eos_token_ids), options.max_length)
         self._log = RunLog(model, options, mode, self._tokens, None, hooks)
-        self._stats, self._proposer = stats, proposer
+        self._stats, self._proposer, self._grammar = stats, proposer, grammar
         stats.guided = chooser.guide is not None
         self._width = AdaptiveWidth(speculative.min_adaptive_k, speculative.max_draft_tokens)
         self._cooldown = Cooldown(speculative.cooldown)
@@ -180,7 +184,7 @@ class Speculative:
 
     def _start_round(self, tracer: Tracer) -> bool:
         """Propose, check, decide; False when there is nothing to propose."""
-        if self._cooldown.remaining:
+        if self._cooldown.remaining and not self._grammar.waiting:
             self._cooldown.take_step()
             return False
         self._started_ns = start = perf_counter_ns()
@@ -203,16 +207,39 @@ class Speculative:
         finally:
             if before is not None:
                 stream.restore(before)
-        self._queue.extend(decided)
-        accepted = len(decided) - 1
-        self._cached = length + accepted
-        self._row, self._joins_next = None, False
-        self._round = Round(len(proposal.tokens), accepted, perf_counter_ns() - start)
-        self._stats.count_round(width, accepted, len(proposal.tokens))
+        self._begin_round(proposal, decided, rows, start)
         if tracer.enabled:
             times = Times(start, proposed - start, checked - proposed)
-            self._round.record(self._proposer.by, self._stats.rounds, proposal, decided, width, times, length, place)
+            number = self._stats.rounds
+            self._live_round().record(self._proposer.by, number, proposal, decided, width, times, length, place)
         return True
+
+    def _begin_round(
+        self, proposal: Proposal, decided: list[Decided], rows: NDArray[np.float32], started_ns: int
+    ) -> None:
+        """Queue what was decided, and count."""
+        self._queue.extend(decided)
+        proposed, last = len(proposal.tokens), decided[-1].origin
+        taken = [one for one in decided if one.origin is Origin.ACCEPTED]  # and in the cache
+        accepted = sum(not one.forced for one in taken)
+        evaluated = accepted + (last is Origin.CORRECTION)
+        self._cached = len(self._tokens) + len(taken)
+        self._row, self._joins_next = None, False
+        self._grammar.waiting = proposal.waiting if last is Origin.ACCEPTED else self._forced_after(decided)
+        row = rows[-1].copy() if last is Origin.ACCEPTED else None
+        self._round = Round(proposed, evaluated, accepted, perf_counter_ns() - started_ns, row)
+        self._stats.count_round(proposed, evaluated, accepted, len(decided))
+
+    def _forced_after(self, decided: list[Decided]) -> tuple[int, ...]:
+        guess = Guess(self._tokens, len(decided))
+        for one in decided:
+            guess.add(one.chosen[0].token)
+        return self._grammar.forced_after(guess)
+
+    def _live_round(self) -> Round:
+        if self._round is None:
+            raise AssertionError("a round is under way")
+        return self._round
 
     def _check(self, proposed: NDArray[np.int32], tracer: Tracer) -> NDArray[np.float32]:
         """[K + 1, V] the target's logits before each proposed token and behind the last."""
@@ -242,13 +269,11 @@ class Speculative:
 
     def _hand_out(self, tracer: Tracer) -> None:
         """Commit the next decided token."""
-        decided, ended = self._queue.popleft(), self._round
-        if ended is None:
-            raise AssertionError("a round is under way")
+        decided, ended = self._queue.popleft(), self._live_round()
         if decided.stream_state is not None:
             self._chooser.stream.restore(decided.stream_state)
         length = len(self._tokens)
-        self._commit(decided.chosen, decided.logits, tracer, decided.origin)
+        self._commit(decided.chosen, decided.logits, tracer, decided.origin, decided.forced)
         shown = len(self._tokens) > length
         ended.emitted += shown
         self._stats.tokens_emitted += shown
@@ -259,21 +284,21 @@ class Speculative:
             self._end_round(ended, tracer)
 
     def _end_round(self, ended: Round, tracer: Tracer) -> None:
-        """Everything was handed out; the last token is not in the cache yet and joins the next run."""
+        """Everything was handed out. The last token, if it is not in the cache yet, joins the next run."""
         start = perf_counter_ns()
         ended.tell()
         self._round = None
-        self._joins_next = True
-        self._stats.complete_round(ended.accepted, ended.proposed)
+        self._row, self._joins_next = ended.row, ended.row is None
+        self._stats.complete_round(ended.evaluated, ended.accepted)
         if self.finish is None:
             self._proposer.round_ended(self._tokens)
             if ended.proposed == 1 and self._proposer.anchors_narrow_rounds:
                 self._present_row(tracer)
-        self._cooldown.observe(ended.proposed, ended.accepted, smallest=self._width.smallest)
+        if ended.evaluated:
+            self._cooldown.observe(ended.proposed, ended.accepted, smallest=self._width.smallest)
         if ended.proposed == self._width.width:
-            evaluated = min(ended.accepted + 1, ended.proposed)
             took = (ended.worked_ns + perf_counter_ns() - start) / 1e6
-            self._width.observe(ended.emitted, ended.accepted, evaluated, took)
+            self._width.observe(ended.emitted, ended.accepted, ended.evaluated, took)
 
     def _step_alone(self, tracer: Tracer) -> None:
         """A plain step, when nothing was proposed."""
@@ -282,14 +307,21 @@ class Speculative:
         chosen = choose(row, self._tokens, self._chooser, self._log.place(tracer, self._cached))
         self._row = None
         self._commit(chosen, row, tracer)
+        if self.finish is None:
+            self._grammar.waiting = self._grammar.forced_after(self._tokens)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _commit(
-        self, chosen: Chosen, logits: NDArray[np.float32], tracer: Tracer, origin: Origin = Origin.ALONE
+        self,
+        chosen: Chosen,
+        logits: NDArray[np.float32],
+        tracer: Tracer,
+        origin: Origin = Origin.ALONE,
+        forced: bool = False,
     ) -> None:
         place = self._log.place(tracer, self._cached)
-        self.finish = settle(chosen, logits, self._tokens, self._rule, place, self._started_ns, origin)
+        self.finish = settle(chosen, logits, self._tokens, self._rule, place, self._started_ns, origin, forced)
         self._next, self.stop_reason = chosen[0].token, chosen[0].stop
         self._log.generated(tracer, self.finish)
 
@@ -301,6 +333,7 @@ class Speculative:
         self._stats.tokens_discarded += len(self._queue)
         self._stats.interrupted_rounds += interrupted
         self._queue.clear()
+        self._grammar.waiting = ()
         self._round = None
         self._cached = min(self._cached, len(self._tokens))
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from genai_lab.decoding import Place
 from genai_lab.decoding.speculation import Proposal
 from genai_lab.generation.verifying import Decided, unseen
@@ -27,8 +30,12 @@ class Round:
     """What the tokens that are decided and not handed out came from."""
 
     proposed: int
-    accepted: int
+    evaluated: (
+        int  # of the proposed tokens, looked at: all but those that a grammar forces and those behind a rejection
+    )
+    accepted: int  # of those
     worked_ns: int  # that deciding its tokens took
+    row: NDArray[np.float32] | None = None  # [V] logits behind all its tokens; None: its last one is not read yet
     emitted: int = 0
     fact: RoundFact | None = None  # None: nobody records
     tracer: Tracer = NULL

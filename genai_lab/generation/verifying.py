@@ -35,13 +35,14 @@ class Decided:
     logits: NDArray[np.float32]  # [V] that it was chosen from
     origin: Origin
     stream_state: Any = None  # of the random stream behind it; None: nothing was drawn
+    forced: bool = False  # the grammar allowed no other, and nobody chose
     proposed: ProposedFact | None = None  # what was proposed in its place; None: nothing, or nobody records
 
 
 def decide(
     proposal: Proposal, rows: NDArray[np.float32], text: Sequence, chooser: Chooser, place: Place
 ) -> list[Decided]:
-    """The proposed tokens that are taken, and one more.
+    """The proposed tokens that are taken, and one more; none more where forced tokens wait to be written next.
 
     Args:
         rows: [K + 1, V] the target's logits before each of the K proposed tokens, and behind the last.
@@ -67,7 +68,7 @@ def _by_argmax(proposal: Proposal, rows: NDArray[np.float32], recorded: bool) ->
         fact = None
         if recorded and not is_last:
             fact = _fact(proposal, index, row, accepted, float(accepted))
-        decided.append(Decided((Choice(token, 1.0, (1, 1, 1)), ()), row, _origin(accepted, is_last), None, fact))
+        decided.append(Decided((Choice(token, 1.0, (1, 1, 1)), ()), row, _origin(accepted, is_last), proposed=fact))
         if not accepted:
             break
     return decided
@@ -79,34 +80,45 @@ def _one_by_one(
     """Each place as plain decoding would treat it."""
     decided = []
     guess = Guess(text, len(proposal.tokens))
-    for index, row in enumerate(rows):
+    for index, row in enumerate(rows[:-1] if proposal.waiting else rows):
         here = Place(place.tracer, place.run, place.index + index)
         is_last = index == len(proposal.tokens)
-        fact = None
-        if proposal.drawn_from is not None and not is_last:
-            chosen, accepted, fact = _by_ratio(proposal, index, row, guess, chooser, here)
-        else:
-            chosen = choose(row, guess, chooser, here)
-            accepted = not is_last and chosen[0].token == proposal.tokens[index]
-            if place.tracer.enabled and not is_last:
-                fact = _by_choice(proposal, index, row, chosen[0], chooser)
+        forced = index in proposal.forced
+        chosen, accepted, fact = _judge(proposal, index, row, guess, chooser, here)
         state = chooser.stream.state if chooser.draws else None
-        decided.append(Decided(chosen, row, _origin(accepted, is_last), state, fact))
+        decided.append(Decided(chosen, row, _origin(accepted, is_last), state, forced, fact))
         if not accepted:
             break
         guess.add(proposal.tokens[index])
     return decided
 
 
+def _judge(
+    proposal: Proposal, index: int, row: NDArray[np.float32], guess: Guess, chooser: Chooser, place: Place
+) -> tuple[Chosen, bool, ProposedFact | None]:
+    """What is written at a place, and whether that is the token that was proposed for it."""
+    if index in proposal.forced:
+        fact = _fact(proposal, index, row, True, 1.0) if place.tracer.enabled else None
+        return (Choice(proposal.tokens[index], 1.0, (1, 1, 1)), ()), True, fact
+    if index == len(proposal.tokens):
+        return choose(row, guess, chooser, place), False, None
+    if proposal.drawn_from is not None:
+        return _by_ratio(proposal, index, row, guess, chooser, place)
+    chosen = choose(row, guess, chooser, place)
+    fact = _by_choice(proposal, index, row, chosen[0], chooser) if place.tracer.enabled else None
+    return chosen, chosen[0].token == proposal.tokens[index], fact
+
+
 def _by_ratio(
     proposal: Proposal, index: int, row: NDArray[np.float32], guess: Guess, chooser: Chooser, place: Place
 ) -> tuple[Chosen, bool, ProposedFact | None]:
     """Speculative sampling of one proposed token."""
-    if proposal.drawn_from is None:
-        raise AssertionError("the draft drew its tokens")
+    draft = None if proposal.drawn_from is None else proposal.drawn_from[index]
+    if draft is None:
+        raise AssertionError("the draft drew this token")
     scores, changes = process(row, guess, chooser, place)
     target = filter_candidates(scores, chooser.settings)
-    verdict = accept_by_ratio(proposal.tokens[index], target, proposal.drawn_from[index], chooser.stream)
+    verdict = accept_by_ratio(proposal.tokens[index], target, draft, chooser.stream)
     share = verdict.target_probability if verdict.accepted else probability(target, verdict.token)
     choice = with_stop(Choice(verdict.token, share, target.kept), guess, chooser)
     fact = None
@@ -147,8 +159,8 @@ def _fact(
 def unseen(proposal: Proposal, index: int) -> ProposedFact:
     """A proposed token that nobody looked at: one before it was rejected."""
     token = proposal.tokens[index]
-    given = 1.0 if proposal.drawn_from is None else probability(proposal.drawn_from[index], token)
-    return ProposedFact(token, given)
+    draft = None if proposal.drawn_from is None else proposal.drawn_from[index]
+    return ProposedFact(token, 1.0 if draft is None else probability(draft, token))
 
 
 def _origin(accepted: bool, is_last: bool) -> Origin:

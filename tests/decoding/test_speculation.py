@@ -210,9 +210,9 @@ def test_options_are_checked_all_or_nothing() -> None:
 
 def test_the_counters_add_up() -> None:
     stats = SpeculativeStats()
-    for width, accepted, proposed in ((4, 4, 4), (4, 1, 4), (4, 0, 2)):
-        stats.count_round(width, accepted, proposed)
-        stats.complete_round(accepted, proposed)
+    for proposed, evaluated, accepted, queued in ((4, 4, 4, 5), (4, 2, 1, 2), (2, 1, 0, 1)):
+        stats.count_round(proposed, evaluated, accepted, queued)
+        stats.complete_round(evaluated, accepted)
     told = stats.as_og_dict()
     assert told["draft_tokens_evaluated"] == 4 + 2 + 1
     assert told["correction_tokens"] + told["bonus_tokens"] == told["rounds"] == 3

@@ -19,9 +19,12 @@ class Proposal:
     """Tokens that somebody guesses come next, and with which probabilities they were drawn."""
 
     tokens: tuple[int, ...]
-    drawn_from: tuple[Candidates, ...] | None = None  # one a token, when the draft drew them; None: they are certain
+    drawn_from: tuple[Candidates | None, ...] | None = None
+    """One a token, when the draft drew them; None: they are certain. None for a token: the grammar forces it."""
     chained: int = 0  # of the tokens, found by looking up proposed tokens
     source: int | None = None  # place in the text of what is proposed again; None: it is nowhere there
+    forced: frozenset[int] = frozenset()  # places in `tokens` of those that a grammar forces: nobody guessed them
+    waiting: tuple[int, ...] = ()  # forced tokens behind all of them, for which there was no room
 
 
 @dataclass(frozen=True, slots=True)

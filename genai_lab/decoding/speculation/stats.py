@@ -33,6 +33,7 @@ class SpeculativeStats:
     ngram_lookup_misses: int = 0
     ngram_lookup_tokens_proposed: int = 0
     ngram_chained_tokens_proposed: int = 0
+    ngram_grammar_candidate_rejections: int = 0
     ngram_history_syncs: int = 0
     ngram_history_tokens_synced: int = 0
     total_draft_ms: float = 0.0
@@ -41,28 +42,31 @@ class SpeculativeStats:
     total_target_reanchor_ms: float = 0.0
     total_ngram_history_sync_ms: float = 0.0
     total_ngram_lookup_ms: float = 0.0
-    rounds_by_width: dict[int, int] = field(default_factory=dict)
+    rounds_by_width: dict[int, int] = field(default_factory=dict)  # {proposed tokens: rounds}
     guided: bool = False  # a grammar takes part: the formulas do not hold
 
-    def count_round(self, width: int, accepted: int, proposed: int) -> None:
-        """A round was verified."""
+    def count_round(self, proposed: int, evaluated: int, accepted: int, queued: int) -> None:
+        """A round was verified.
+
+        Args:
+            evaluated: proposed tokens that were looked at, and not forced by a grammar.
+            queued: tokens that it decided.
+        """
         self.rounds += 1
-        self.rounds_by_width[width] = self.rounds_by_width.get(width, 0) + 1
+        self.rounds_by_width[proposed] = self.rounds_by_width.get(proposed, 0) + 1
         self.draft_tokens_proposed += proposed
         self.draft_tokens_accepted += accepted
-        self.draft_tokens_evaluated += min(accepted + 1, proposed)
-        full = accepted == proposed
-        self.bonus_tokens += full
-        self.correction_tokens += not full
-        self.tokens_queued += accepted + 1
+        self.draft_tokens_evaluated += evaluated
+        self.bonus_tokens += queued > proposed
+        self.correction_tokens += accepted < evaluated
+        self.tokens_queued += queued
 
-    def complete_round(self, accepted: int, proposed: int) -> None:
+    def complete_round(self, evaluated: int, accepted: int) -> None:
         """Everything that a round decided was handed out."""
-        full = accepted == proposed
         self.completed_rounds += 1
-        self.full_accept_rounds += full
-        self.partial_accept_rounds += not full and accepted > 0
-        self.zero_accept_rounds += not full and accepted == 0
+        self.full_accept_rounds += 0 < accepted == evaluated
+        self.partial_accept_rounds += 0 < accepted < evaluated
+        self.zero_accept_rounds += accepted == 0 < evaluated
 
     def as_og_dict(self, **state: Any) -> dict[str, Any]:
         """Every field that onnxruntime-genai reports. `state`: what describes the present moment."""
@@ -113,7 +117,6 @@ _NEVER_HERE = (
     "dflash2_failures",
     "dflash2_disables",
     "dflash2_admission_misses",
-    "ngram_grammar_candidate_rejections",
 )
 """Counters of things that genai_lab does not do, or that cannot happen here."""
 
