@@ -13,7 +13,8 @@ from genai_lab.tracing.digest import CANDIDATES, DIGEST_FIELDS, Digest
 from genai_lab.tracing.recording import CHANGED_COLUMNS, SEEN_COLUMNS, STAGE_COLUMNS, TOKEN_COLUMNS, Columns
 
 if TYPE_CHECKING:
-    from genai_lab.tracing.recorder import Entry, StageEvent
+    from genai_lab.tracing.kept_tokens import Entry
+    from genai_lab.tracing.recorder import StageEvent
 
 
 def token_columns(entries: Sequence[Entry], origin_ns: int) -> Columns:

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from genai_lab.errors import StateError
 from genai_lab.tracing import Recorder
-from genai_lab.tracing.recorder import Entry
 from genai_lab.workbench.worker import WORKER
 
 
@@ -98,7 +97,7 @@ def copy_run(source: Recorder, run: int, target: Recorder, parent: int | None) -
     with source._lock:
         source.settle()
         facts = source.runs[run]
-        entries = [entry for entry in source._tokens if entry.fact.run == run and entry.digest is not None]
+        tokens = source._tokens.of_run(run)
         stages = [event for event in source._stages if event[3] == run]
     with target._lock:
         number = len(target.runs)
@@ -106,14 +105,11 @@ def copy_run(source: Recorder, run: int, target: Recorder, parent: int | None) -
         copied = replace(facts, run=number, start_ms=facts.start_ms + shift, parent=parent)
         target.runs.append(copied if parent is not None else replace(copied, fork=None, forced=None))
         target.model = dict(source.model)
-        target._describe = source._describe
+        target._texts.describe = source._texts.describe
         if run in source.sources:
             target.sources[number] = source.sources[run]
         for start, end, name, _run, token, n in stages:
             target.stage(number, token, name, start, end, n)
-        for entry in entries:
-            copy = Entry(replace(entry.fact, run=number))
-            copy.digest = entry.digest
-            target._tokens.append(copy)
-            target._token_count += 1
+        for fact, digest in tokens:
+            target._tokens.add(replace(fact, run=number), digest)
     return number
