@@ -215,6 +215,12 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
         "tests/parity/test_og_guidance.py",
     ),
     Behaviour(
+        "an adapter for a graph among several (a stage, a decoder behind an embedding)",
+        "is silently ignored",
+        "changes that graph",
+        "tests/parity/test_og_graphs_of_stages.py",
+    ),
+    Behaviour(
         "an Engine on a CPU",
         "static batches of 4, unless the graph reads block tables; stop strings, seeds and draft tokens are refused",
         "continuous batches, paged cache, prefix reuse; all of them work",
@@ -228,8 +234,8 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     ),
     Behaviour(
         "such a graph that also keeps states of one size",
-        "shares a beginning at whose end a run ended: it keeps the states of that place",
-        "shares no beginnings; `prefix_caching=True` is refused",
+        "keeps states for the ends of prompts, so that what begins like one is not read again",
+        "keeps states for the end of every run that is the end of a block, inside of answers too",
         "tests/parity/test_og_paged_engine.py",
     ),
     Behaviour(

@@ -55,9 +55,9 @@ def limits_of(model: Model, backend: str, given: Given) -> EngineLimits:
     return engine_limits(model.config, given | {"block_size": size})
 
 
-def make_runs(backend: str, model: Model, limits: EngineLimits, exact: bool) -> Runs:
+def make_runs(backend: str, model: Model, limits: EngineLimits, exact: bool, sharing: bool) -> Runs:
     """The model over a new store of a backend, "slots" (everywhere; a prefix hit is copied), "vm" (Linux; a prefix hit
-    is mapped, nothing is copied) or "pool" (nothing is copied).
+    is mapped, nothing is copied) or "pool" (nothing is copied). `sharing`: equal beginnings are.
 
     Raises:
         ArgumentError: "vm" where blocks cannot be mapped; the message says why.
@@ -67,7 +67,12 @@ def make_runs(backend: str, model: Model, limits: EngineLimits, exact: bool) -> 
         _check_memory(limits, 0, model.paged.bytes_per_token * limits.num_blocks * limits.block_size)
         _check_rings(model.paged, limits)
         pool = make_pool(
-            model.paged, limits.max_batch_size, limits.num_blocks, limits.block_size, most=limits.chunk_size
+            model.paged,
+            limits.max_batch_size,
+            limits.num_blocks,
+            limits.block_size,
+            most=limits.chunk_size,
+            sharing=sharing,
         )
         return PackedRuns(PackedExecutor(model, model.paged, pool), pool, exact)
     store = _make_rows(backend, model.kv_layout, limits)
@@ -145,8 +150,8 @@ def prefix_caching_of(model: Model, given: bool | None) -> bool:
     if not possible and (given or (given is None and folder)):
         raise ArgumentError(
             f"Engine: prefix_caching is {given if given is not None else 'on in genai_config.json'}, but "
-            f"{model.graph.filename!r} keeps more of a text than its blocks: a window's last tokens, or states. False "
-            "or None is allowed"
+            f"{model.graph.filename!r} keeps the last tokens of a layer with a window in rings, which no two texts "
+            "share. False or None is allowed"
         )
     wanted = folder if given is None else given
     return possible if wanted is None else wanted

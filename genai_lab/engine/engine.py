@@ -51,7 +51,7 @@ class Engine(EngineFace):
         block_size, num_blocks: the block pool, in tokens and blocks. None: 16 tokens; with "vm" as many more as fill
             whole memory pages.
         chunk_size: largest piece of one prompt in one step.
-        prefix_caching: share blocks of equal beginnings. None: wherever all that a model keeps of a text is in blocks.
+        prefix_caching: share blocks of equal beginnings. None: wherever a model allows it.
         kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied. "pool" for a model whose graph
             reads block tables, and only for that. None: "slots" or "pool", as the model needs.
         exact: every answer has bit by bit the numbers of a `Generator`. Where the processor's kernels give a row other
@@ -95,21 +95,23 @@ class Engine(EngineFace):
             "num_blocks": num_blocks,
             "chunk_size": chunk_size,
         }
-        caching = True if prefix_caching is None else prefix_caching
-        flags = {"prefix_caching": caching, "check_invariants": check_invariants, "exact": exact}
+        asked = True if prefix_caching is None else prefix_caching
+        flags = {"prefix_caching": asked, "check_invariants": check_invariants, "exact": exact}
         check_engine(model, policy, flags)
         self.kv_backend = backend_of(model, kv_backend)
         self.model, self.limits = model, limits_of(model, self.kv_backend, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
         limits, self.exact = self.limits, exact
-        self._runs = make_runs(self.kv_backend, model, limits, exact)
+        caching = prefix_caching_of(model, prefix_caching)
+        self._runs = make_runs(self.kv_backend, model, limits, exact, caching)
         self._store = self._runs.store
         self._cache = PagedCache(
             limits.num_blocks,
             limits.block_size,
-            prefix_caching=prefix_caching_of(model, prefix_caching),
+            prefix_caching=caching,
             writes_in_place=self._store.writes_in_place,
             window=attention_window(model),
+            may_end=self._runs.may_end,
         )
         self._rows = RowTable(limits.max_batch_size)
         self._memory = Memory(self._cache, self._store, self._rows, limits.smallest_piece)

@@ -5,7 +5,7 @@ Receives works with rows and tokens, leaves logits in them, as `runs.RowRuns` do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class PackedRuns:
 
     def __init__(self, executor: PackedExecutor, store: BlockStore, exact: bool) -> None:
         self.executor, self.store, self.exact = executor, store, exact
+        self.may_end: Callable[[int], bool] | None = None if store.states is None else store.may_end
         self.recorded = False
 
     def facts(self) -> BatchFacts:

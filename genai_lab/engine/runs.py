@@ -7,7 +7,7 @@ who else is answered at the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +39,7 @@ class Executor(Protocol):
 class Runs(Protocol):
     """What carries out a step's works on a model and a store."""
 
+    may_end: Callable[[int], bool] | None  # which block a prefix may end with; None: any
     recorded: bool  # whether somebody keeps the logits
 
     @property
@@ -60,6 +61,7 @@ class RowRuns:
 
     def __init__(self, executor: RowsExecutor, store: RowStore, exact: bool) -> None:
         self.executor, self.store, self.exact = executor, store, exact
+        self.may_end: Callable[[int], bool] | None = None
         self.recorded, self._memory = False, RowPool()
 
     def facts(self) -> BatchFacts:

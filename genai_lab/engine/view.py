@@ -70,7 +70,7 @@ def _with_beginnings(views: list[RequestView], states: States, memory: Memory) -
     """The views, with a common number for those that need the same block next."""
     first: dict[tuple[str, str, bytes], int] = {}
     groups: dict[int, int] = {}  # request -> the first that needs the same block
-    for view in views if memory.cache.prefix_caching else ():
+    for view in views if memory.cache.adopts_any_block else ():
         needed = _next_block(view, states[view.request], memory)
         if needed is not None:
             groups[view.request] = first.setdefault(needed, view.request)

@@ -73,10 +73,16 @@ class BlockStore:
         check_row(row, self.rows)
         return tuple(self._tables[row])
 
+    def place(self, row: int, blocks: Sequence[int]) -> None:
+        """The row has these blocks; what it keeps beside them stays as it is."""
+        check_row(row, self.rows)
+        self._tables[row] = list(blocks)
+
     def load(self, row: int, copies: Sequence[BlockCopy]) -> None:
         """The row begins with adopted blocks."""
-        check_row(row, self.rows)
-        self._tables[row] = [copy.block for copy in copies]
+        self.place(row, [copy.block for copy in copies])
+        for part in self._beside if copies else ():
+            part.load(row, copies[-1].block, copies[-1].stop)
 
     def reserve(self, row: int, receipt: Receipt) -> None:
         """New blocks, and copies of shared ones, stand where the run will write."""
@@ -88,6 +94,7 @@ class BlockStore:
             for tensor in self.pool.values():
                 tensor[copy.target] = tensor[copy.source]
         for part in self._beside:
+            part.forget((*receipt.new_blocks, *(copy.target for copy in receipt.copies)))
             part.reserve(row, receipt.stop)
 
     def commit(self, row: int, committed: Committed) -> None:
@@ -97,6 +104,12 @@ class BlockStore:
         self.rewind(row, committed.num_tokens)
         for part in self._beside:
             part.commit(row)
+            if committed.num_tokens % self.block_size == 0:
+                part.keep(row, self._tables[row][-1])
+
+    def may_end(self, block: int) -> bool:
+        """Whether a sequence can go on behind this block: what rows keep beside their blocks is there."""
+        return self.rings is None and (self.states is None or self.states.has(block))
 
     def release(self, row: int, receipt: Receipt) -> None:
         """A copied block is the shared one again, new ones go."""

@@ -6,6 +6,7 @@ Receives the pool and the prompt's tokens as bytes; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from genai_lab.kvcache.blocks import BlockPool
 from genai_lab.kvcache.facts import Fit, PrefixMatch
@@ -26,11 +27,16 @@ def walk_prompt(
     return walk_window(pool.prefixes, BlockKey.root(adapter, salt, pool.prefixes.hasher), data, limit, window)
 
 
-def match_of(pool: BlockPool, walk: Walk, data: bytes, live: Iterable[RequestTable], caching: bool) -> PrefixMatch:
-    """The same as a fact, with the reason why there are not more."""
+def match_of(
+    pool: BlockPool, walk: Walk, data: bytes, live: Iterable[RequestTable], caching: bool, cut: bool = False
+) -> PrefixMatch:
+    """The same as a fact, with the reason why there are not more. `cut`: it may be shorter than what is cached."""
     if not caching:
         return PrefixMatch((), 0, Miss(MissReason.NO_CACHE, 0, 0))
     miss = pool.prefixes.explain(walk, data, live)
+    if cut and miss is not None and miss.reason is MissReason.LAST_TOKEN:
+        is_last = (miss.block_index + 1) * pool.block_size >= len(data) // TOKEN_BYTES
+        miss = miss if is_last else replace(miss, reason=MissReason.NO_STATE)
     return PrefixMatch(walk.blocks, len(walk.keys) * pool.block_size, miss, walk.first)
 
 

@@ -27,6 +27,8 @@ class MissReason(StrEnum):
     """The same tokens are cached, computed with another adapter."""
     OTHER_SALT = "other_salt"
     """The same tokens are cached under another salt."""
+    NO_STATE = "no_state"
+    """The block is cached, but not the state that the model had behind it or a later one."""
     LAST_TOKEN = "last_token"
     """The block is cached, but its last token must run: its logits choose the next token."""
 
@@ -81,5 +83,7 @@ class Miss:
                 return f"{where} is cached for {f'adapter {self.adapter!r}' if self.adapter else 'no adapter'} only"
             case MissReason.OTHER_SALT:
                 return f"{where} is cached under another salt only"
+            case MissReason.NO_STATE:
+                return f"{where} is cached, but not the state that the model had behind it, so it is read again"
             case _:
                 return f"{where} is cached, but the last token must run to give the next one's logits"

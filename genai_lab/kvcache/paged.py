@@ -23,6 +23,7 @@ Beyond the interface first agreed on:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from genai_lab.errors import ArgumentError
@@ -84,6 +85,7 @@ class PagedCache:
         writes_in_place: a run writes into pool blocks (`VmStore`) rather than into rows of its own (`SlotStore`).
         hasher: 48-bit hash of a block's content.
         window: tokens that a token sees, itself included, in every layer; None: all before it.
+        may_end: whether a prefix can end with this block, for models that keep more of a text than blocks; None: any.
 
     >>> import numpy as np
     >>> cache = PagedCache(num_blocks=4, block_size=2)
@@ -108,7 +110,9 @@ class PagedCache:
         writes_in_place: bool = False,
         hasher: Hasher = block_hash,
         window: int | None = None,
+        may_end: Callable[[int], bool] | None = None,
     ) -> None:
+        self.may_end = may_end
         self.pool = BlockPool(num_blocks, block_size, eviction, hasher)
         self.num_blocks, self.block_size = num_blocks, block_size
         self.prefix_caching, self.writes_in_place = prefix_caching, writes_in_place
@@ -116,6 +120,11 @@ class PagedCache:
         self._tables: dict[int, RequestTable] = {}
         self._pending: dict[int, _Pending] = {}
         self._next_receipt = 0
+
+    @property
+    def adopts_any_block(self) -> bool:
+        """Whether every block that is computed can be the last of a prefix."""
+        return self.prefix_caching and self.may_end is None
 
     # Questions: nothing changes.
 
@@ -354,10 +363,11 @@ class PagedCache:
             self.pool.prefixes.remember_partial(table.last_key, table.tail, table.request)
 
     def _walk(self, data: bytes, adapter: str, salt: str) -> Walk:
-        return walk_prompt(self.pool, data, adapter, salt, self.prefix_caching, self.window)
+        walk = walk_prompt(self.pool, data, adapter, salt, self.prefix_caching, self.window)
+        return walk if self.may_end is None else walk.cut(self.may_end)
 
     def _match(self, walk: Walk, data: bytes) -> PrefixMatch:
-        return match_of(self.pool, walk, data, self._tables.values(), self.prefix_caching)
+        return match_of(self.pool, walk, data, self._tables.values(), self.prefix_caching, self.may_end is not None)
 
     def _find(self, receipt: Receipt) -> _Pending:
         pending = self._pending.get(receipt.id)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,11 @@ class Walk:
     @property
     def last(self) -> BlockKey:
         return self.keys[-1] if self.keys else self.root
+
+    def cut(self, may_end: Callable[[int], bool]) -> Walk:
+        """The longest beginning whose last block may be one."""
+        count = next((n for n in range(len(self.blocks), 0, -1) if may_end(self.blocks[n - 1])), 0)
+        return replace(self, keys=self.keys[: self.first + count] if count else (), blocks=self.blocks[:count])
 
 
 class PrefixIndex:

@@ -34,12 +34,15 @@ class Part:
     wanted: int = 1  # of how many last tokens the logits are read
 
 
-def make_pool(paged: PagedGraph, rows: int, num_blocks: int, block_size: int, most: int) -> BlockStore:
+def make_pool(
+    paged: PagedGraph, rows: int, num_blocks: int, block_size: int, most: int, sharing: bool = False
+) -> BlockStore:
     """A store for the graph.
 
     Args:
         rows: sequences at a time.
         most: tokens of one sequence in a run.
+        sharing: sequences may begin with what others read.
 
     Raises:
         CapacityError: it can never fit into this machine's memory.
@@ -47,7 +50,7 @@ def make_pool(paged: PagedGraph, rows: int, num_blocks: int, block_size: int, mo
     tokens, last = ({t.name: (t.shape, t.dtype) for t in group} for group in (paged.tensors, paged.rings))
     rings = Rings(last, rows, block_size, paged.window, most) if last else None
     shapes, starts = {s.name: (s.shape, s.dtype) for s in paged.states}, {s.name: s.start for s in paged.states}
-    states = RowStates(shapes, starts, rows) if shapes else None
+    states = RowStates(shapes, starts, rows, sharing=sharing) if shapes else None
     return BlockStore(tokens, rows, num_blocks, block_size, rings=rings, states=states)
 
 

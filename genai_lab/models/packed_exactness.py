@@ -11,7 +11,6 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.kvcache.facts import BlockCopy
 from genai_lab.kvcache.table import blocks_for
 from genai_lab.models.exactness import CONTEXT, BatchFacts
 from genai_lab.models.model import Model
@@ -58,7 +57,7 @@ def _read(model: Model, paged: PagedGraph, tokens: NDArray[np.int32], at_once: i
     pool = make_pool(paged, rows, paged.num_blocks or rows * per_row, size, CONTEXT)
     executor = PackedExecutor(model, paged, pool)
     for row in range(rows):
-        pool.load(row, [BlockCopy(row * per_row + i, i * size, (i + 1) * size) for i in range(per_row)])
+        pool.place(row, range(row * per_row, (row + 1) * per_row))
     lengths, found = CONTEXT - np.arange(rows) % 3, []
     for first, last in ((np.zeros_like(lengths), lengths), (lengths, lengths + 1)):
         parts = [Part(tokens[row, first[row] : last[row]], int(first[row]), row) for row in range(rows)]

@@ -66,8 +66,8 @@ class PagedGraph:
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether a sequence can begin with blocks that another filled: all that it keeps is in blocks."""
-        return not self.rings and not self.states
+        """Whether a sequence can begin with blocks that another filled: no layer keeps its last tokens in a ring."""
+        return not self.rings
 
 
 def is_paged(graph: Graph, config: Config) -> bool:

@@ -77,12 +77,20 @@ def test_who_gave_way_reads_again(model: genai_lab.Model, reference: genai_lab.M
     assert [tokens[request.number] for request in requests] == [alone(reference, p, 30) for p in prompts]
 
 
-def test_a_beginning_is_not_shared(model: genai_lab.Model) -> None:
-    engine, (first, second) = Engine(model), asked(3, 5, shared=12)
-    answers(engine, [first], 2)
+@pytest.mark.parametrize(("read", "most", "shared"), [(11, 1, 0), (12, 1, 12), (11, 3, 12), (10, 4, 12)])
+def test_where_a_beginning_is_shared(
+    model: genai_lab.Model, reference: genai_lab.Model, read: int, most: int, shared: int
+) -> None:
+    """A ring never; a state where a run ended with a full block, at a prompt's end or inside of an answer."""
+    engine, head = Engine(model, check_invariants=True), asked(15)[0]
+    answer = answers(engine, [head[:read]], most)[0]
+    again = np.array([*head[:read], *answer, *asked(4, seed=7)[0]], np.int32)
     request = engine.create_request()
-    request.begin_turn(second, turn(2))
-    assert drain(engine)[-1].usage.cached_prompt_tokens == 0
+    request.begin_turn(again, turn(5))
+    events = drain(engine)
+    assert model.paged is not None
+    assert events[-1].usage.cached_prompt_tokens == (0 if model.paged.rings else shared)
+    assert [event.token for event in events if event.token is not None] == alone(reference, again, 5)
 
 
 def test_forks_take_all_of_it(model: genai_lab.Model, reference: genai_lab.Model) -> None:
@@ -164,8 +172,9 @@ def test_proposals_fit_a_ring_and_never_a_state(model: genai_lab.Model, referenc
 # ---- refused
 
 
-def test_sharing_beginnings_is_not_possible(model: genai_lab.Model) -> None:
-    with pytest.raises(ArgumentError, match=r"prefix_caching is True, but .* keeps more of a text than its blocks"):
+def test_rings_are_never_shared(tmp_path: Path) -> None:
+    model = genai_lab.Model(paged_decoder(tmp_path / "model", **KINDS["rings"]))
+    with pytest.raises(ArgumentError, match=r"prefix_caching is True, but .* in rings, which no two texts share"):
         Engine(model, prefix_caching=True)
 
 

@@ -420,6 +420,13 @@ SCRIPTS = [
 ANY_MODEL = [script for script in SCRIPTS if script is not stop_strings]  # that one knows the answers of one graph
 
 
+def reused(seen: Any) -> list[int]:
+    """The cached tokens of every event."""
+    if isinstance(seen, tuple) and seen and isinstance(seen[-1], tuple):
+        return [seen[-1][2]]
+    return [count for one in seen for count in reused(one)] if isinstance(seen, list) else []
+
+
 def without_reuse(seen: Any) -> Any:
     """The same, with no word of cached tokens."""
     if isinstance(seen, tuple) and seen and isinstance(seen[-1], tuple):
@@ -436,9 +443,12 @@ def test_both_engines_tell_the_same(engines: Callable[[Any, str], Any], script: 
 @pytest.mark.parametrize("name", ["rings", "states"])
 @pytest.mark.parametrize("script", ANY_MODEL, ids=[script.__name__ for script in ANY_MODEL])
 def test_so_they_do_with_more_than_blocks(engines: Callable[[Any, str], Any], script: Script, name: str) -> None:
-    """There states are kept for beginnings at whose end a run ended; here such a model shares no beginnings."""
+    """(States are kept there for the ends of prompts, here for the end of every run that is a block's: never less.)"""
     theirs, ours = (script(library, engines(library, name)) for library in LIBRARIES)
-    assert ours == theirs if name == "rings" else without_reuse(ours) == without_reuse(theirs)
+    if name == "states":
+        assert all(own >= other for own, other in zip(reused(ours), reused(theirs), strict=True))
+        theirs, ours = without_reuse(theirs), without_reuse(ours)
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("name", ["every token", "chosen tokens"])
@@ -505,11 +515,11 @@ def test_a_piece_of_a_prompt_has_no_events(engines: Callable[[Any, str], Any]) -
         assert len(buffer) == events
 
 
-def test_a_state_at_the_end_of_a_run(engines: Callable[[Any, str], Any]) -> None:
-    """There it is kept, so that a prompt that goes on from it need not read its beginning; here nothing is."""
+def test_a_state_inside_of_an_answer(engines: Callable[[Any, str], Any]) -> None:
+    """A prompt that repeats an answer begins there at its beginning, here at the last block that a run ended with."""
     cached = {}
     for library in LIBRARIES:
         engine = engines(library, "states")
-        ask(library, engine, prompt(16), 3)
-        cached[library] = ask(library, engine, np.concatenate([prompt(16), prompt(3, 66)]), 3)[1][-1][-1][-1][-1]
-    assert cached == {og: 16, genai_lab: 0}
+        answer = tokens_of(ask(library, engine, prompt(5), 11))
+        cached[library] = ask(library, engine, [*prompt(5).tolist(), *answer], 2)[1][-1][-1][-1][-1]
+    assert cached == {og: 0, genai_lab: 12}
