@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +18,8 @@ from genai_lab.decoding import Chooser, Place, Sequence, StopRule, choose, settl
 from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
 from genai_lab.errors import StateError
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import Model, RunExtras, make_rows
+from genai_lab.generation.searches import SeveralSequences
+from genai_lab.models import Model, make_rows
 from genai_lab.sampling import Choice, SamplingMode
 from genai_lab.tracing import Change, Masking, Tracer
 from genai_lab.types import FinishReason, Tensor
@@ -38,7 +38,7 @@ class Row:
     finish: FinishReason | None = None
 
 
-class Batch:
+class Batch(SeveralSequences):
     """The search of a generator with batch_size > 1.
 
     Args:
@@ -70,11 +70,6 @@ class Batch:
     def token_count(self) -> int:
         """Tokens of a row as the caller sees it; all rows are as long."""
         return len(self._rows[0].shown)
-
-    @property
-    def next_tokens(self) -> NDArray[np.int32]:
-        """[rows] the last step's token of each row; after the prompts their last, padding included; 0 before them."""
-        return self._next.copy()
 
     @property
     def finish(self) -> FinishReason | None:
@@ -166,19 +161,6 @@ class Batch:
             if row.finish is None:
                 row.finish = FinishReason.CANCELLED
                 row.log.generated(tracer, row.finish)
-
-    @property
-    def extras(self) -> RunExtras:
-        """What the caller added to the runs."""
-        return self._state.extras
-
-    def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the last run."""
-        return self._state.input(name)
-
-    def output(self, name: str) -> NDArray[Any]:
-        """A copy of one output of the last run."""
-        return self._state.output(name)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ cache's rows to where their continuation is, and hands out the results.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,13 +14,14 @@ from genai_lab.decoding import Chooser
 from genai_lab.decoding.history import Ahead
 from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
 from genai_lab.errors import StateError
-from genai_lab.models import Model, RunExtras, make_rows
+from genai_lab.generation.searches import SeveralSequences
+from genai_lab.models import Model, make_rows
 from genai_lab.sampling.beam import BeamSearch, Candidate, Hypothesis
 from genai_lab.tracing import Tracer
 from genai_lab.types import FinishReason, Tensor
 
 
-class Beams:
+class Beams(SeveralSequences):
     """The search of a generator with num_beams > 1.
 
     Args:
@@ -48,12 +47,6 @@ class Beams:
     def token_count(self) -> int:
         """Tokens of a beam as the caller sees it: the padded prompt, and one for every step."""
         return self._length
-
-    @property
-    def next_tokens(self) -> NDArray[np.int32]:
-        """[prompts * num_beams] the last step's token of each beam, best beam first; before the first step the prompts'
-        last."""
-        return self._next.copy()
 
     @property
     def finish(self) -> FinishReason | None:
@@ -143,19 +136,6 @@ class Beams:
     def stop(self, _tracer: Tracer) -> None:
         """End the search here."""
         self._stopped = self._stopped or FinishReason.CANCELLED
-
-    @property
-    def extras(self) -> RunExtras:
-        """What the caller added to the runs."""
-        return self._state.extras
-
-    def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the last run."""
-        return self._state.input(name)
-
-    def output(self, name: str) -> NDArray[Any]:
-        """A copy of one output of the last run."""
-        return self._state.output(name)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

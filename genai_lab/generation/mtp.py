@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,14 @@ from genai_lab.generation.guided import Grammar
 from genai_lab.generation.mtp_proposer import HiddenNames, MtpProposer
 from genai_lab.generation.params import GeneratorParams
 from genai_lab.generation.speculative import Speculative
-from genai_lab.lifecycle import born, died
+from genai_lab.lifecycle import Closing, born, died
 from genai_lab.models import Model
 from genai_lab.sampling import RandomStream
 from genai_lab.tracing import current_tracer
 from genai_lab.types import FinishReason, Tensor
 
 
-class MtpGenerator:
+class MtpGenerator(Closing):
     """Generates one sequence with a model that has a multi-token prediction head (og class MtpGenerator).
 
     Args:
@@ -116,15 +115,6 @@ class MtpGenerator:
         if self._owns_head:
             self.mtp_model.close()
         died(self)
-
-    def __enter__(self) -> MtpGenerator:
-        self._live()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self._search is None:

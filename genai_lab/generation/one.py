@@ -7,7 +7,6 @@ onnxruntime-genai.
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,14 +16,15 @@ from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, forwar
 from genai_lab.decoding.token_input import token_array
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.generation.run_log import RunLog
-from genai_lab.models import Model, RunExtras, make_one
+from genai_lab.generation.searches import OneSequence
+from genai_lab.models import Model, make_one
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import EffectiveMode
 from genai_lab.tracing import Tracer
 from genai_lab.types import FinishReason, Tensor
 
 
-class One:
+class One(OneSequence):
     """The search of a generator with one sequence.
 
     Args:
@@ -57,16 +57,6 @@ class One:
         self._rewound = False  # whether the last call cut the sequence
         self._rule = StopRule(frozenset(model.config.model.eos_token_ids), options.max_length)
         self._log = RunLog(model, options, mode, self._tokens, source, hooks)
-
-    @property
-    def token_count(self) -> int:
-        """Tokens so far, prompt included."""
-        return len(self._tokens)
-
-    @property
-    def next_tokens(self) -> NDArray[np.int32]:
-        """[1] the token of the last step; after an append or a rewind the last one there is; 0 when there is none."""
-        return np.array([self._next], np.int32)
 
     def append(self, tokens: ArrayLike | Tensor, tracer: Tracer) -> None:
         """Add tokens [n] or [1, n] and read them at once."""
@@ -114,10 +104,6 @@ class One:
             raise StateError("set_logits: no logits are computed yet; call append_tokens or get_logits first")
         self._logits = logits.reshape(-1).copy()
 
-    def sequence(self, _index: int) -> NDArray[np.int32]:
-        """[n] a copy of every token so far."""
-        return self._tokens.tokens.copy()
-
     def rewind(self, length: int, tracer: Tracer) -> None:
         """Keep the first `length` tokens, in the cache too. Nothing changes when that is all of a text that goes on."""
         if length == len(self._tokens) and self.finish is None:
@@ -142,19 +128,6 @@ class One:
         if self.finish is None:
             self.finish = FinishReason.CANCELLED
             self._log.generated(tracer, self.finish)
-
-    @property
-    def extras(self) -> RunExtras:
-        """What the caller added to the runs."""
-        return self._state.extras
-
-    def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the last run."""
-        return self._state.input(name)
-
-    def output(self, name: str) -> NDArray[Any]:
-        """A copy of one output of the last run."""
-        return self._state.output(name, self._cached)
 
     def answer_from(self, start: int) -> None:
         """What follows the first `start` tokens is one answer: for a grammar, when an answer was put together again."""

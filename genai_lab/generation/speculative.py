@@ -23,9 +23,10 @@ from genai_lab.errors import StateError
 from genai_lab.generation.guided import Grammar
 from genai_lab.generation.proposers import Proposer
 from genai_lab.generation.run_log import RunLog
+from genai_lab.generation.searches import OneSequence
 from genai_lab.generation.speculative_round import Round, Times
 from genai_lab.generation.verifying import Chosen, Decided, decide
-from genai_lab.models import Model, RunExtras, make_one
+from genai_lab.models import Model, make_one
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.sampling import EffectiveMode
 from genai_lab.tracing import Origin, Tracer
@@ -33,7 +34,7 @@ from genai_lab.tracing.speculation_facts import Why
 from genai_lab.types import FinishReason, Tensor
 
 
-class Speculative:
+class Speculative(OneSequence):
     """The search of a generator with a draft model or an n-gram lookup.
 
     Args:
@@ -59,6 +60,7 @@ class Speculative:
     ) -> None:
         self.model, self.options, self._chooser = model, options, chooser
         self._state = make_one(model, options.max_length)
+        self._state.extras.beside = None if proposer.draft is None else proposer.draft.extras
         self._tokens = Sequence(options.max_length)
         self._cached = 0  # tokens of the text whose keys and values are in the cache
         self._row: NDArray[np.float32] | None = None  # [V] logits of the text's last token; None: not computed
@@ -77,21 +79,6 @@ class Speculative:
         self._cooldown = Cooldown(speculative.cooldown)
 
     # ---- what a generator asks ----------------------------------------------------------------------------------
-
-    @property
-    def token_count(self) -> int:
-        """Tokens handed out so far, prompt included."""
-        return len(self._tokens)
-
-    @property
-    def next_tokens(self) -> NDArray[np.int32]:
-        """[1] the token of the last step; after an append or a rewind the last one there is; 0 when there is none."""
-        return np.array([self._next], np.int32)
-
-    @property
-    def extras(self) -> RunExtras:
-        """What the caller added to the runs."""
-        return self._state.extras
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -115,6 +102,7 @@ class Speculative:
         """Add tokens [n] or [1, n] and read them at once; what was decided and not handed out is thrown away."""
         ids = token_array(tokens, self.model.vocab_size)
         self._tokens.check_room(ids.size)
+        self._state.extras.check_wanted()
         self._discard(Why.APPEND)
         length = len(self._tokens)
         self._tokens.extend(ids)
@@ -141,6 +129,7 @@ class Speculative:
         """[1, V] logits that the next token is, or was, chosen from."""
         if self._queue:
             return self._queue[0].logits.reshape(1, -1)
+        self._joins_next = False  # whoever looks at logits between two rounds is not counted among the runs of either
         return self._present_row(tracer).reshape(1, -1)
 
     def set_logits(self, logits: NDArray[np.float32]) -> None:
@@ -149,10 +138,6 @@ class Speculative:
             raise StateError("set_logits: no logits are computed yet; call append_tokens or get_logits first")
         self._discard(Why.LOGITS)
         self._row = logits.reshape(-1).copy()
-
-    def sequence(self, _index: int) -> NDArray[np.int32]:
-        """[n] a copy of every token handed out, prompt included."""
-        return self._tokens.tokens.copy()
 
     def rewind(self, length: int, tracer: Tracer) -> None:
         """Keep the first `length` tokens."""
@@ -173,12 +158,16 @@ class Speculative:
             self._log.generated(tracer, self.finish)
 
     def input(self, name: str) -> NDArray[Any]:
-        """A copy of one input of the target's last run."""
+        """A copy of one input of the last run of the target; of the draft, where it alone has it."""
+        rows, draft = self._proposer.draft, self.model.draft
+        if (
+            rows is not None
+            and draft is not None
+            and name not in self.model.graph.inputs
+            and name in draft.graph.inputs
+        ):
+            return rows.input(name)
         return self._state.input(name)
-
-    def output(self, name: str) -> NDArray[Any]:
-        """A copy of one output of the target's last run."""
-        return self._state.output(name, self._cached)
 
     # ---- a round ------------------------------------------------------------------------------------------------
 
