@@ -13,8 +13,8 @@ import onnxruntime as ort
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
 from genai_lab.lifecycle import Closing, born, died
-from genai_lab.models.extras import Adapter
 from genai_lab.models.model import Model
+from genai_lab.models.session import Weights
 
 
 class Adapters(Closing):
@@ -29,7 +29,7 @@ class Adapters(Closing):
         if not isinstance(model, Model):
             raise ArgumentTypeError(f"Adapters() takes a genai_lab.Model, got {type(model).__name__}")
         self.model = model
-        self._loaded: dict[str, Adapter] = {}
+        self._loaded: dict[str, Weights] = {}
         self._uses: dict[str, int] = {}  # generators that run with it
         self._bytes: dict[str, int] = {}  # of their files
         self._closed = False
@@ -57,16 +57,14 @@ class Adapters(Closing):
             raise ModelFolderError(
                 f"Adapters.load: {str(path)!r} does not exist; give the path of an .onnx_adapter file"
             )
-        handle = ort.LoraAdapter()
         try:
-            handle.Load(os.fspath(path))
             weights = ort.AdapterFormat.read_adapter(os.fspath(path)).get_parameters()
         except Exception as error:  # onnxruntime's exception classes have no narrower common base
             raise ModelFolderError(
                 f"Adapters.load: onnxruntime cannot read {str(path)!r} as an adapter; export it with "
                 "onnxruntime.AdapterFormat"
             ) from error
-        self._loaded[name], self._bytes[name] = Adapter(handle, weights), Path(path).stat().st_size
+        self._loaded[name], self._bytes[name] = weights, Path(path).stat().st_size
 
     def unload(self, name: str) -> None:
         """Forget an adapter.
@@ -82,7 +80,7 @@ class Adapters(Closing):
             )
         del self._loaded[name], self._bytes[name]
 
-    def get(self, name: str) -> Adapter:
+    def get(self, name: str) -> Weights:
         """The adapter of that name."""
         self._live()
         if name not in self._loaded:

@@ -6,7 +6,7 @@ of images or sounds it gets none, which is what it gets for text in onnxruntime-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from genai_lab.config import Config
 from genai_lab.errors import ModelFolderError
-from genai_lab.models.session import Arrays, Session, TensorInfo, open_session
+from genai_lab.models.session import NO_WEIGHTS, Arrays, Session, TensorInfo, Weights, open_session
 
 FEATURES = ("image_features", "audio_features")
 
@@ -56,6 +56,7 @@ class Embedded:
         self.outputs: Mapping[str, TensorInfo] = {t: embedding.outputs[t] for t in self._handed.values()} | dict(
             decoder.outputs
         )
+        self.preset: Collection[str] = {*embedding.preset, *decoder.preset}
         self.filename, self.name = f"{embedding.filename}, {decoder.filename}", decoder.name
         self.threads = decoder.threads
 
@@ -72,20 +73,28 @@ class Embedded:
         return self
 
     def run(
-        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+        self,
+        feeds: Arrays,
+        options: ort.RunOptions | None,
+        /,
+        *,
+        is_prompt: bool = True,
+        needs_logits: bool = True,
+        weights: Weights = NO_WEIGHTS,
     ) -> Arrays:
         """Every output of the decoder, and the embeddings."""
         del is_prompt, needs_logits
         known = feeds | {name: self._no_features(name) for name in self._features}
         known[self._own_ids] = feeds[self._ids].astype(self._embedding.inputs[self._own_ids].dtype, copy=False)
-        made = self._embedding.run(known, options)
+        made = self._embedding.run(known, options, weights=weights)
         inner = feeds | {name: made[given] for name, given in self._handed.items()}
         typed = {
             name: self._decoder.inputs[name].wanted(value)
             for name, value in inner.items()
             if name in self._decoder.inputs
         }
-        return {given: made[given] for given in self._handed.values()} | self._decoder.run(typed, options)
+        given_on = {given: made[given] for given in self._handed.values()}
+        return given_on | self._decoder.run(typed, options, weights=weights)
 
     def _no_features(self, name: str) -> NDArray[Any]:
         info = self._embedding.inputs[name]

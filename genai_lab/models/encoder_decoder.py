@@ -51,7 +51,7 @@ class EncoderDecoderState(AnyPlace, LastRun):
         self._encodes_text = self._ids in self.encoder.inputs
         self.handed = handed_on(self.encoder, self.graph, model.config)
         managed = (*self.handed, self._mask_name, self._states)
-        self.extras = RunExtras(self.graph, model.config, managed)
+        self.extras = RunExtras(self.graph, model.config, managed, self.encoder.preset)
         self._prompts: list[NDArray[np.int32]]  # [rows] what the encoder reads
         self._encoded: bool  # whether it has
         self._pending: list[int]  # tokens of a single row that the decoder is to read
@@ -230,7 +230,7 @@ class EncoderDecoderState(AnyPlace, LastRun):
                 f"must be provided via SetInputs (generator.set_inputs(tensors)) or "
                 f"generator.set_model_input({missing[0]!r}, array), before you append tokens"
             )
-        outputs = self.encoder.run(feeds, self.extras.options)
+        outputs = self.encoder.run(feeds, self.extras.options, weights=self.extras.weights)
         wants = self.graph.inputs
         self._from_encoder = {name: wants[name].wanted(outputs[given]) for name, given in self.handed.items()}
         if self._mask_name in wants:
@@ -249,7 +249,7 @@ class EncoderDecoderState(AnyPlace, LastRun):
         mask = np.ones((self.rows, self._steps + 1), bool)
         follows = token_feeds(self.graph, self.model.config, tokens[:, None], mask)
         self._feeds = self._past | follows | self._from_encoder | self.extras.used
-        outputs = self.graph.run(self._feeds, self.extras.options)
+        outputs = self.graph.run(self._feeds, self.extras.options, weights=self.extras.weights)
         names = dict(self.past_names)
         if self.is_recurrent:
             names[self._states] = self.model.config.model.decoder.outputs.rnn_states

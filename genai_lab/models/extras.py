@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,21 +12,7 @@ from numpy.typing import NDArray
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.models.bfloat16 import to_bits
 from genai_lab.models.graph import fixed_names, past_names, token_inputs
-from genai_lab.models.session import Graph
-
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """One adapter file, read.
-
-    Args:
-        handle: what run options take.
-        weights: its weights by the names of the inputs that they stand for.
-    """
-
-    handle: ort.LoraAdapter
-    weights: dict[str, ort.OrtValue]
-
+from genai_lab.models.session import Graph, Weights
 
 PRESET = ("num_logits_to_keep", "onnx::Neg_67")
 """Inputs that exporters leave in a graph and that mean "logits of every position" when they are 0."""
@@ -40,9 +25,12 @@ class RunExtras:
         session: the graph.
         config: its config; `run_options` of the decoder section are taken over.
         managed: inputs that come from elsewhere in the model, beside those that follow from the tokens and the cache.
+        preset: inputs with a value of their own that other graphs of the model have.
     """
 
-    def __init__(self, session: Graph, config: Any, managed: Collection[str] = ()) -> None:
+    def __init__(
+        self, session: Graph, config: Any, managed: Collection[str] = (), preset: Collection[str] = ()
+    ) -> None:
         self._session = session
         self._managed = {
             *token_inputs(config).values(),
@@ -59,9 +47,10 @@ class RunExtras:
         self.options = ort.RunOptions()
         self.has_options = False  # a run without them is a little cheaper
         self.terminated = False  # what the option terminate_session says
-        self._adapters: list[Any] = []  # run options hold their addresses only
-        self._adapted: dict[str, ort.OrtValue] = {}  # the weights of all of them, for bindings
+        self.weights: Weights = {}  # of the active adapters, for inputs that have a value of their own
+        self._preset = {*session.preset, *preset}
         self.version = 0  # grows when an input changes
+        self.beside: RunExtras | None = None  # of a draft's runs, which take the inputs and options of these, too
         for key, value in config.model.decoder.run_options.items():
             self.set_option(key, value)
         for name in PRESET:
@@ -103,6 +92,8 @@ class RunExtras:
                 f"set_model_input({name!r}, ...): got {value.dtype}, the graph wants {info.dtype}; convert it: "
                 f"array.astype(np.{info.dtype})"
             )
+        if self.beside is not None:
+            self.beside.set_input(name, value)
         self.inputs[name] = np.ascontiguousarray(value, value.dtype if info is None else info.dtype)
         self.version += 1
 
@@ -113,6 +104,8 @@ class RunExtras:
             raise ArgumentTypeError(
                 f"set_runtime_option: got {type(key).__name__} and {type(value).__name__}, two strings are allowed"
             )
+        if self.beside is not None:
+            self.beside.set_option(key, value)
         if key != "terminate_session":
             self.options.add_run_config_entry(key, value)
             self.has_options = True
@@ -122,37 +115,54 @@ class RunExtras:
         else:
             raise ArgumentError(f'set_runtime_option("terminate_session", {value!r}): "0" and "1" are allowed')
 
-    def add_adapter(self, adapter: Adapter) -> None:
-        """Run with an adapter from now on."""
-        self.options.add_active_adapter(adapter.handle)
-        self._adapters.append(adapter.handle)
-        self._adapted |= adapter.weights
-        self.has_options = True
+    def add_adapter(self, weights: Weights) -> None:
+        """Run with an adapter's weights from now on.
+
+        (Not by onnxruntime's run options: they want every weight in every graph that is run, and do nothing in a run
+        with a binding.)
+
+        Raises:
+            ArgumentError: the model has no input for one of them.
+        """
+        unknown = [name for name in weights if name not in self._preset and name not in self._session.inputs]
+        if unknown:
+            known = ", ".join(sorted(self._preset)[:4]) or "none"
+            raise ArgumentError(
+                f"Invalid input name: {unknown[0]}. The adapter has weights for it, and this model has no such input; "
+                f"inputs that adapters may set here: {known}. Use an adapter that was exported for this model"
+            )
+        self.weights = self.weights | weights
         self.version += 1
 
     def check_complete(self) -> None:
         """Raises StateError when the graph wants an input that nothing gives."""
-        missing = sorted(set(self._session.inputs) - self._managed - set(self.inputs))
+        missing = sorted(set(self._session.inputs) - self._managed - set(self.inputs) - set(self.weights))
         if missing:
             raise StateError(
                 f"Missing Input: {missing[0]}. {self._session.owner(missing[0])} wants it and nothing gave it; "
                 f"set it before you append tokens: generator.set_model_input({missing[0]!r}, array)"
             )
 
+    def check_wanted(self) -> None:
+        """Raises StateError when an input was given that neither the graph nor the draft's has. Without a draft nothing
+        is wrong with it, as in onnxruntime-genai."""
+        if self.beside is None:
+            return
+        known = {*self._session.inputs, *self.beside._session.inputs}
+        unwanted = next((name for name in self.inputs if name not in known), None)
+        if unwanted is not None:
+            raise StateError(
+                f"set_model_input({unwanted!r}, ...): the input {unwanted!r} was not found in the target or draft model; "
+                "make a new generator without it"
+            )
+
     def bind(self, binding: Any) -> None:
-        """Give a binding what every run of it takes: the extra inputs, and the adapters' weights, because onnxruntime
-        looks at the adapters of run options in runs without a binding only."""
+        """Give a binding what every run of it takes: the extra inputs, and the adapters' weights."""
         self.check_complete()
         for name, value in self.used.items():
             binding.bind_input(name, "cpu", 0, value.dtype.type, list(value.shape), value.ctypes.data)
-        for name, weights in self._adapted.items():
-            try:
-                binding.bind_ortvalue_input(name, weights)
-            except RuntimeError as error:
-                raise ArgumentError(
-                    f"Invalid input name: {name}. An active adapter has weights for it, and this model's graph has no "
-                    "such input; use an adapter that was exported for this model"
-                ) from error
+        for name, weights in self.weights.items():
+            binding.bind_ortvalue_input(name, weights)
 
     @property
     def used(self) -> dict[str, NDArray[Any]]:

@@ -262,7 +262,8 @@ class GrowingState(AnyPlace, LastRun):
         self.extras.check_complete()
         self._in_prompt = self._in_prompt and (ids.shape[1] > 1 or mask.shape[1] == 1)
         self._feeds = self._past | token_feeds(self.graph, self.model.config, ids, mask) | self.extras.used
-        outputs = self.graph.run(self._feeds, self.extras.options, is_prompt=self._in_prompt)
+        extras = self.extras
+        outputs = self.graph.run(self._feeds, extras.options, is_prompt=self._in_prompt, weights=extras.weights)
         names = self.past_names | self.fixed_names
         check_given(outputs, names, self.model.config.model.decoder.outputs.logits, self._in_prompt)
         self._past = {past: present_of(past, present, outputs) for past, present in names.items()}

@@ -17,7 +17,7 @@ import onnxruntime as ort
 from genai_lab.config import Config
 from genai_lab.config.session_options import SessionOptions
 from genai_lab.errors import ModelFolderError, StateError
-from genai_lab.models.session import Arrays, Session, TensorInfo, open_session
+from genai_lab.models.session import NO_WEIGHTS, Arrays, Session, TensorInfo, Weights, open_session
 
 
 @dataclass(slots=True)
@@ -37,6 +37,7 @@ class Stage:
     inputs: Mapping[str, TensorInfo]  # of the file, those that take part
     outputs: Mapping[str, TensorInfo]
     wanted: tuple[str, ...]  # every input of the file, whether it takes part or not
+    preset: Collection[str]  # of the file: inputs that have a value of their own
     options: ort.RunOptions | None
 
     def runs(self, is_prompt: bool) -> bool:
@@ -53,7 +54,7 @@ class Stage:
         """What it is called in errors."""
         return f"stage {self.name!r} ({self.section['filename']!r})"
 
-    def run(self, known: Arrays, options: ort.RunOptions | None) -> Arrays:
+    def run(self, known: Arrays, options: ort.RunOptions | None, weights: Weights) -> Arrays:
         """Its outputs that take part.
 
         Raises:
@@ -69,7 +70,8 @@ class Stage:
                 "(genai_config.json, model.decoder.pipeline), or give it by generator.set_model_input"
             )
         names = list(self.outputs)
-        feeds = {name: info.wanted(known[name]) for name, info in self.inputs.items()}
+        feeds: dict[str, Any] = {name: info.wanted(known[name]) for name, info in self.inputs.items()}
+        feeds |= self.session.own_weights(weights)
         return dict(zip(names, self.session.inference.run(names, feeds, self.options or options), strict=True))
 
 
@@ -91,6 +93,7 @@ class Stages:
         self.outputs: Mapping[str, TensorInfo] = {
             name: info for stage in stages for name, info in stage.outputs.items()
         }
+        self.preset: Collection[str] = {name for stage in stages for name in stage.preset}
         self.filename = ", ".join(dict.fromkeys(stage.section["filename"] for stage in stages))
         sessions = [stage.session for stage in stages if stage.session is not None]
         self.name, self.threads = sessions[-1].name, max(session.threads for session in sessions)
@@ -108,7 +111,14 @@ class Stages:
         return Stages(self._stages, self._managed)
 
     def run(
-        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+        self,
+        feeds: Arrays,
+        options: ort.RunOptions | None,
+        /,
+        *,
+        is_prompt: bool = True,
+        needs_logits: bool = True,
+        weights: Weights = NO_WEIGHTS,
     ) -> Arrays:
         """Every output of the stages that run. What a stage gave that does not run now is still handed on."""
         outputs: Arrays = {}
@@ -117,7 +127,7 @@ class Stages:
                 continue
             self._free_before(stage)
             changed = {name: value for name, value in outputs.items() if name in self._managed}
-            given = stage.run(self._handed | feeds | changed, options)
+            given = stage.run(self._handed | feeds | changed, options, weights)
             self._handed |= {stage.forwarded(name): value for name, value in given.items()}
             outputs |= given
         return outputs
@@ -167,7 +177,7 @@ def _open_stage(config: Config, section: Mapping[str, Any]) -> Stage:
         options = ort.RunOptions()
         for key, value in section["run_options"].items():
             options.add_run_config_entry(key, value)
-    return Stage(name, section, load, session, inputs, outputs, tuple(session.inputs), options)
+    return Stage(name, section, load, session, inputs, outputs, tuple(session.inputs), session.preset, options)
 
 
 def _options(config: Config, section: Mapping[str, Any]) -> SessionOptions | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,6 +49,11 @@ class TensorInfo:
 
 
 Arrays = dict[str, NDArray[Any]]
+Weights = dict[str, ort.OrtValue]
+"""Values for inputs that have one of their own, such as an adapter's."""
+
+
+NO_WEIGHTS: Weights = {}
 
 
 class Graph(Protocol):
@@ -59,12 +64,20 @@ class Graph(Protocol):
     threads: int
     inputs: Mapping[str, TensorInfo]
     outputs: Mapping[str, TensorInfo]
+    preset: Collection[str]  # further inputs, which have a value of their own
 
     def rank(self, name: str) -> int: ...
     def owner(self, name: str) -> str: ...  # words for the file that wants the input `name`
     def begin(self) -> Graph: ...  # for one generator: what stages hand on from run to run is its own
     def run(
-        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+        self,
+        feeds: Arrays,
+        options: ort.RunOptions | None,
+        /,
+        *,
+        is_prompt: bool = True,
+        needs_logits: bool = True,
+        weights: Weights = NO_WEIGHTS,
     ) -> Arrays: ...
 
 
@@ -76,6 +89,7 @@ class Session:
         self.filename = filename
         self.inputs = _signature(inference.get_inputs(), filename)
         self.outputs = _signature(inference.get_outputs(), filename)
+        self.preset: Collection[str] = {value.name for value in inference.get_overridable_initializers()}
         # whether an input or output is of that type, which numpy does not have
         self.has_bfloat16 = any(info.is_bfloat16 for side in (self.inputs, self.outputs) for info in side.values())
         self.threads = int(inference.get_session_options().intra_op_num_threads) or os.cpu_count() or 1
@@ -94,17 +108,30 @@ class Session:
         return self
 
     def run(
-        self, feeds: Arrays, options: ort.RunOptions | None, /, *, is_prompt: bool = True, needs_logits: bool = True
+        self,
+        feeds: Arrays,
+        options: ort.RunOptions | None,
+        /,
+        *,
+        is_prompt: bool = True,
+        needs_logits: bool = True,
+        weights: Weights = NO_WEIGHTS,
     ) -> Arrays:
-        """Every output for these inputs; more of them than the graph has are left out."""
+        """Every output for these inputs; more of them, and of weights, than the graph has are left out."""
         del is_prompt, needs_logits  # one graph does it all
-        used = {name: value for name, value in feeds.items() if name in self.inputs}
+        used: dict[str, Any] = {name: value for name, value in feeds.items() if name in self.inputs}
+        own = self.own_weights(weights)
         if self.has_bfloat16:
-            return self._run_bits(used, options)
-        return dict(zip(self.outputs, self.inference.run(None, used, options), strict=True))
+            return self._run_bits(used, own, options)
+        return dict(zip(self.outputs, self.inference.run(None, used | own, options), strict=True))
 
-    def _run_bits(self, feeds: Arrays, options: ort.RunOptions | None) -> Arrays:
+    def own_weights(self, weights: Weights) -> Weights:
+        """Those that this graph has inputs for."""
+        return {name: value for name, value in weights.items() if name in self.preset or name in self.inputs}
+
+    def _run_bits(self, feeds: Arrays, weights: Weights, options: ort.RunOptions | None) -> Arrays:
         values = {name: bfloat16.value_of(value, self.inputs[name].is_bfloat16) for name, value in feeds.items()}
+        values |= weights
         given = self.inference.run_with_ort_values(list(self.outputs), values, options)
         pairs = zip(self.outputs.items(), given, strict=True)
         return {name: bfloat16.array_of(value, info.is_bfloat16) for (name, info), value in pairs}

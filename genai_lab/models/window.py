@@ -174,7 +174,10 @@ class WindowedState(LastRun):
         self._place.advance(tokens)
         self._feeds = self._past | self._token_feeds(tokens) | self.extras.used
         is_last = self._held + tokens.size >= self._place.prompt_length
-        outputs = self.graph.run(self._feeds, self.extras.options, is_prompt=is_prompt, needs_logits=is_last)
+        extras = self.extras
+        outputs = self.graph.run(
+            self._feeds, extras.options, is_prompt=is_prompt, needs_logits=is_last, weights=extras.weights
+        )
         if is_last:
             logits = self.model.config.model.decoder.outputs.logits
             check_given(outputs, self.past_names, logits, is_prompt)

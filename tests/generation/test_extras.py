@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
 from tests.graphs import HIDDEN, VOCABULARY, plain_decoder
+from tests.graphs_adapted import adapted, export_adapter
+from tests.graphs_hybrid import hybrid
 from tests.graphs_mtp import mtp_llama
+from tests.graphs_stages import pipeline
 from tests.tiny import tiny_model_folder
 
 
@@ -119,39 +120,20 @@ def test_set_inputs_appends_the_ids_and_gives_the_rest(wanting: og.Model) -> Non
     assert made.get_input("abcde") == 3
 
 
-def export_adapter(path: Path, values: np.ndarray) -> Path:
-    adapter = onnxruntime.AdapterFormat()
-    adapter.set_adapter_version(1)
-    adapter.set_model_version(1)
-    adapter.set_parameters({"adapter_a": onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(values, 1)})
-    adapter.export_adapter(str(path))
-    return path
+ADAPTED: dict[str, Callable[[Path], Path]] = {
+    "one slab": lambda path: adapted(tiny_model_folder(path)),
+    "a cache that grows": lambda path: plain_decoder(path, adapted=True),
+    "a stage": lambda path: adapted(pipeline(path), "head.onnx"),
+    "behind an embedding": lambda path: adapted(hybrid(path, embedded=True, model_type="phi3v")),
+}
 
 
-def adapted_llama(path: Path) -> Path:
-    """A tiny llama, whose keys and values are in one slab; "adapter_a" [V], zeros, is added to its logits."""
-    tiny_model_folder(path)
-    model = onnx.load(path / "model.onnx")
-    graph, size = model.graph, model.graph.output[0].type.tensor_type.shape.dim[2].dim_value
-    last = next(node for node in graph.node if "logits" in node.output)
-    last.output[0] = "logits/plain"
-    graph.node.append(helper.make_node("Add", ["logits/plain", "adapter_a"], ["logits"]))
-    graph.initializer.append(numpy_helper.from_array(np.zeros(size, np.float32), "adapter_a"))
-    graph.input.append(helper.make_tensor_value_info("adapter_a", TensorProto.FLOAT, [size]))
-    onnx.save(model, path / "model.onnx")
-    return path
-
-
-def plain_and_adapted(tmp_path: Path, kind: str) -> Path:
-    return adapted_llama(tmp_path / "m") if kind == "one slab" else plain_decoder(tmp_path / "m", adapted=True)
-
-
-@pytest.mark.parametrize("kind", ["one slab", "a cache that grows"])
+@pytest.mark.parametrize("kind", ADAPTED)
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"num_beams": 2}])
 def test_an_adapter_changes_the_logits_of_the_generators_that_use_it(
     tmp_path: Path, options: dict[str, int], kind: str
 ) -> None:
-    model = og.Model(plain_and_adapted(tmp_path, kind))
+    model = og.Model(ADAPTED[kind](tmp_path / "m"))
     shift = np.random.default_rng(0).standard_normal(model.vocab_size).astype(np.float32)
     adapters = og.Adapters(model)
     adapters.load(export_adapter(tmp_path / "a.onnx_adapter", shift), "a")
@@ -178,14 +160,14 @@ def test_an_adapter_of_another_model_is_named(tmp_path: Path, options: dict[str,
     adapters = og.Adapters(model)
     adapters.load(export_adapter(tmp_path / "a.onnx_adapter", np.zeros(3, np.float32)), "a")
     made = generator(model, **options)
-    made.set_active_adapter(adapters, "a")
-    with pytest.raises(ArgumentError, match=r"Invalid input name: adapter_a\. An active adapter"):
-        made.append_tokens([[5, 6]] * options.get("batch_size", 1))
+    with pytest.raises(ArgumentError, match=r"Invalid input name: adapter_a\. .* may set here: none"):
+        made.set_active_adapter(adapters, "a")
+    adapters.unload("a")
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
 def test_weights_of_a_wrong_size_are_an_error_of_ours(tmp_path: Path, options: dict[str, int]) -> None:
-    model = og.Model(adapted_llama(tmp_path / "m"))
+    model = og.Model(adapted(tiny_model_folder(tmp_path / "m")))
     adapters = og.Adapters(model)
     adapters.load(export_adapter(tmp_path / "a.onnx_adapter", np.zeros(3, np.float32)), "a")
     made = generator(model, **options)
@@ -194,8 +176,9 @@ def test_weights_of_a_wrong_size_are_an_error_of_ours(tmp_path: Path, options: d
         made.append_tokens([[5, 6]] * options.get("batch_size", 1))
 
 
-def test_adapters_say_what_is_wrong(tmp_path: Path, wanting: og.Model) -> None:
-    adapters = og.Adapters(wanting)
+def test_adapters_say_what_is_wrong(tmp_path: Path) -> None:
+    model = og.Model(plain_decoder(tmp_path / "model", adapted=True))
+    adapters = og.Adapters(model)
     with pytest.raises(ModelFolderError, match="does not exist"):
         adapters.load(tmp_path / "nowhere", "a")
     with pytest.raises(ModelFolderError, match="is a folder; give the path of"):
@@ -203,14 +186,14 @@ def test_adapters_say_what_is_wrong(tmp_path: Path, wanting: og.Model) -> None:
     (tmp_path / "text").write_text("not an adapter")
     with pytest.raises(ModelFolderError, match="cannot read"):
         adapters.load(tmp_path / "text", "a")
-    for call in (lambda: adapters.unload("a"), lambda: generator(wanting).set_active_adapter(adapters, "a")):
+    for call in (lambda: adapters.unload("a"), lambda: generator(model).set_active_adapter(adapters, "a")):
         with pytest.raises(ArgumentError, match="Adapter not found: a"):
             call()
     file = export_adapter(tmp_path / "a.onnx_adapter", np.zeros(VOCABULARY, np.float32))
     adapters.load(file, "a")
     with pytest.raises(ArgumentError, match="taken"):
         adapters.load(file, "a")
-    user = generator(wanting)
+    user = generator(model)
     user.set_active_adapter(adapters, "a")
     with pytest.raises(StateError, match="still run with it"):
         adapters.unload("a")

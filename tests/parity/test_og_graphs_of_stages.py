@@ -10,11 +10,13 @@ import pytest
 from onnx import TensorProto
 
 import genai_lab
+from tests.graphs_adapted import adapted, export_adapter
 from tests.graphs_cache import cached
 from tests.graphs_hybrid import hybrid
 from tests.graphs_split import llama_in_stages
 from tests.graphs_stages import FRAMES, INT32, INT64, MELS, hearing, marian, pipeline
 from tests.graphs_windowed import windowed
+from tests.tiny import tiny_model_folder
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
@@ -175,3 +177,37 @@ def test_a_sound_that_is_missing_is_named_by_both(tmp_path: Path) -> None:
         inputs["input_ids"] = library.Tensor(np.array([[5, 6]], np.int32))
         with pytest.raises(RuntimeError, match="audio_features must be provided via SetInputs"):
             generator.set_inputs(inputs)
+
+
+@pytest.mark.parametrize("how", ["one", "batch", "beams"])
+def test_an_adapter_changes_one_graph_alike(tmp_path: Path, how: str) -> None:
+    folder = adapted(tiny_model_folder(tmp_path / "model", extra_options={"prune_lm_head": False}))
+    theirs, ours = (with_adapter(library, folder, tmp_path, *PROMPTS[how]) for library in (og, genai_lab))
+    assert ours == theirs
+    assert ours[0] != ours[1]
+
+
+def test_an_adapter_for_a_stage_is_overlooked_there(tmp_path: Path) -> None:
+    folder = adapted(llama_in_stages(tmp_path / "model"), "head.onnx")
+    theirs, ours = (with_adapter(library, folder, tmp_path, *PROMPTS["one"]) for library in (og, genai_lab))
+    assert ours[0] == theirs[0] == theirs[1]
+    assert ours[1] != theirs[1]
+
+
+def with_adapter(library: Any, folder: Path, place: Path, prompts: Any, options: dict[str, int]) -> list[Any]:
+    """The answers without an adapter and with it."""
+    model, found = library.Model(str(folder)), []
+    shift = 5 * np.random.default_rng(0).standard_normal(288).astype(np.float32)
+    adapters = library.Adapters(model)
+    adapters.load(str(export_adapter(place / "a.onnx_adapter", shift)), "a")
+    for active in (False, True):
+        params = library.GeneratorParams(model)
+        params.set_search_options(max_length=12, **options)
+        generator = library.Generator(model, params)
+        if active:
+            generator.set_active_adapter(adapters, "a")
+        generator.append_tokens(np.array(prompts, np.int32))
+        while not generator.is_done():
+            generator.generate_next_token()
+        found.append([generator.get_sequence(row).tolist() for row in range(options.get("batch_size", 1))])
+    return found
