@@ -44,6 +44,7 @@ class MtpProposer:
 
     by = By.MTP
     anchors_narrow_rounds = False
+    draft: OneRow | None = None  # a head's inputs are the target's outputs
 
     def __init__(
         self,

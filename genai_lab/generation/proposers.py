@@ -29,6 +29,7 @@ class Proposer(Protocol):
 
     by: By
     anchors_narrow_rounds: bool  # whether a round of one token reads its last token at once, alone, as og does
+    draft: OneRow | None  # a model that takes the inputs and options that a caller gives to the target, too; None: none
 
     def propose(self, text: Sequence, count: int) -> Proposal: ...
     def read(self, text: Sequence) -> None: ...  # a prompt was appended; text is everything so far
@@ -43,6 +44,7 @@ class NgramProposer:
 
     by = By.NGRAM
     anchors_narrow_rounds = True
+    draft: OneRow | None = None
 
     def __init__(self, options: SpeculativeOptions, stats: SpeculativeStats, grammar: Grammar) -> None:
         self._options, self._stats, self._grammar = options, stats, grammar
@@ -139,6 +141,7 @@ class DraftProposer:
         self, draft: Model, capacity: int, chooser: Chooser, stats: SpeculativeStats, grammar: Grammar
     ) -> None:
         self._state, self._stats, self._grammar = make_one(draft, capacity), stats, grammar
+        self.draft: OneRow | None = self._state
         self._drafting = Drafting(chooser)
         self._known = np.zeros(capacity, np.int32)  # the tokens in its cache ...
         self._held = 0  # ... so many of them

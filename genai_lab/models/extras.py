@@ -152,7 +152,7 @@ class RunExtras:
         unwanted = next((name for name in self.inputs if name not in known), None)
         if unwanted is not None:
             raise StateError(
-                f"set_model_input({unwanted!r}, ...): the input {unwanted!r} was not found in the target or draft model; "
+                f"set_model_input: the input {unwanted!r} was not found in the target or draft model; "
                 "make a new generator without it"
             )
 
