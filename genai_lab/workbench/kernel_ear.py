@@ -1,4 +1,4 @@
-"""Hears the page while a cell waits: messages to widgets, such as Stop, are handled between two naps of `Live.wait`.
+"""Hears the page while a cell waits: messages to widgets, such as Stop, are handled between two naps.
 
 A notebook kernel reads the next message when the cell has ended, so a cell that waits would make it deaf. This module
 knows the insides of ipykernel 6 and 7: the socket that the main thread reads, and who reads it. Only messages to
@@ -12,6 +12,7 @@ import asyncio
 import signal
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any
 
 COMM = frozenset({"comm_open", "comm_msg", "comm_close"})
 Frames = list[Any]
+NAP = 0.03  # seconds between two looks at what the page says while a cell waits
 
 
 def find_ear() -> KernelEar | None:
@@ -32,6 +34,20 @@ def find_ear() -> KernelEar | None:
         return EarOf7(kernel) if getattr(kernel, "shell_channel_thread", None) else EarOf6(kernel)
     except (AttributeError, TypeError):  # another kernel, or a release with other insides
         return None
+
+
+def wait_listening(done: threading.Event, end: float | None) -> bool:
+    """Wait for `done`, until the monotonic clock says `end` at most, and hear the page. Whether it is done."""
+    ear = find_ear()
+    nap = NAP if ear is not None else None
+    while True:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        if done.wait(left if nap is None else nap if left is None else min(left, nap)):
+            return True
+        if left == 0.0 or (ear is None and left is not None):
+            return False
+        if ear is not None:
+            ear.listen()
 
 
 class KernelEar(ABC):

@@ -22,7 +22,7 @@ PATIENCE = 60.0
 WAITING = """
 import threading
 import comm
-from genai_lab.workbench.live import wait_listening
+from genai_lab.workbench.kernel_ear import wait_listening
 
 heard = threading.Event()
 def opened(comm_, message):

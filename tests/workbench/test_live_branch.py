@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import genai_lab as og
 from genai_lab import widgets
 from genai_lab.errors import ArgumentError, StateError
+from genai_lab.workbench.continuing import CLOSED, NO_MODEL
 from genai_lab.workbench.kept import KEPT
-from genai_lab.workbench.live import CLOSED, NO_MODEL, read_request
+from genai_lab.workbench.page_request import read_request
 from tests.workbench.live_tools import PATIENCE, Held, Page
 from tests.workbench.test_live import QUESTION, plain_tokens
 
