@@ -10,8 +10,8 @@ import { paintLines, paintMark, paintPointers, paintSteps } from "./batching_pai
 import { answerOf, headingOf, KINDS, plural, splitRequests, stepWords } from "./batching_words";
 import { makeCard } from "./card";
 import { flag, h, refill, say } from "./dom";
-import { letters } from "./engine_data";
 import { type EngineInk, readEngineInk } from "./engine_ink";
+import { letters } from "./engine_words";
 import { count } from "./format";
 import { ownerMark } from "./playhead";
 import type { Range } from "./timeline_layout";

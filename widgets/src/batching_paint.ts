@@ -6,8 +6,8 @@
  */
 import type { Event, Lane } from "./batching_lanes";
 import { type Layout, type Panel, type Spot, TOP, xOf, yOf } from "./batching_layout";
-import { letters } from "./engine_data";
 import { type EngineInk, hueOf } from "./engine_ink";
+import { letters } from "./engine_words";
 import { oneLine } from "./format";
 import { shorten } from "./timeline_layout";
 import { type Brush, hatch, type Ink, line } from "./timeline_paint";

@@ -4,7 +4,7 @@
  * Requests have letters, as in all pictures; step numbers are the engine's own, as in `trace.why(request, step)`.
  */
 import { type Cell, type Event, type Facts, type Lanes, type Moment, type Stretch, sumOf } from "./batching_lanes";
-import { letters } from "./engine_data";
+import { letters } from "./engine_words";
 import { count, time } from "./format";
 
 /** Kinds in the order of the legend: what it is called there, and in a heading about one request. */

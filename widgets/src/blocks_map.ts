@@ -19,8 +19,9 @@ import { type Brush, font, type Look, paintBracket, paintCell, paintRing, paintW
 import { admissionWords, blockWords, plural } from "./blocks_map_words";
 import { makeCard } from "./card";
 import { h, refill, say } from "./dom";
-import { letters, type Pool } from "./engine_data";
 import { type EngineInk, hueOf, readEngineInk } from "./engine_ink";
+import type { Pool } from "./engine_pool";
+import { letters } from "./engine_words";
 import { count } from "./format";
 import { originWords, placeInAnswer } from "./tokens";
 import type { MakeView } from "./view";

@@ -3,7 +3,8 @@
  *
  * Reads the store; every sentence names the numbers it rests on.
  */
-import { type Block, letters } from "./engine_data";
+import type { Block } from "./engine_pool";
+import { letters } from "./engine_words";
 import { count, ordinal, shown } from "./format";
 import { type Piece, piecesAround, pieceWords } from "./parts";
 import type { Store } from "./store";

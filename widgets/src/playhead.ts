@@ -4,7 +4,7 @@
  * One per store, however many pictures show it. It moves the store's linked place and keeps none of its own.
  */
 import { flag, h, refill, say } from "./dom";
-import { letters } from "./engine_data";
+import { letters } from "./engine_words";
 import { count, oneLine } from "./format";
 import type { Store } from "./store";
 import { nameAt, placeInAnswer } from "./tokens";
