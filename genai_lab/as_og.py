@@ -8,7 +8,8 @@ or, as the first lines of a program or a conftest.py:
     import genai_lab
     genai_lab.install_as_og()
 
-An installed onnxruntime-genai is not touched; in this process its name means genai_lab.
+An installed onnxruntime-genai is not touched; in this process its name means genai_lab. A script or module that is run
+so is inside `og_compat()`, too; a program that calls `install_as_og()` says `with genai_lab.og_compat():` itself.
 """
 
 from __future__ import annotations
@@ -94,12 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     install_as_og()
     sys.argv, sys.excepthook = words, _without_our_frames
-    if as_module:
-        sys.path[0] = ""
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = str(Path(words[0]).resolve().parent)
-        runpy.run_path(os.path.abspath(words[0]), run_name="__main__")
+    with genai_lab.og_compat():
+        if as_module:
+            sys.path[0] = ""
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(words[0]).resolve().parent)
+            runpy.run_path(os.path.abspath(words[0]), run_name="__main__")
     return 0
 
 

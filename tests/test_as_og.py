@@ -124,3 +124,22 @@ def test_a_script_knows_where_it_is_and_its_errors_are_shown_as_its_own(tmp_path
     shown = [line.strip() for line in done.stderr.splitlines() if line.strip().startswith("File ")]
     assert shown == [f'File "{script}", line 4, in <module>', f'File "{script}", line 3, in f']
     assert done.stderr.endswith("KeyError: 'gone'\n")
+
+
+def test_a_script_meets_the_rules_that_it_was_written_for(tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys\n"
+        "import onnxruntime_genai as og\n"
+        "model = og.Model(sys.argv[1])\n"
+        "params = og.GeneratorParams(model)\n"
+        "params.set_search_options(max_length=20, min_length=20)\n"
+        "generator = og.Generator(model, params)\n"
+        "generator.append_tokens([5, 6, 7])\n"
+        "for _ in range(4): generator.generate_next_token()\n"
+        "cut = generator.get_sequence(0)[5]\n"
+        "generator.rewind_to(5)\n"
+        "generator.generate_next_token()\n"
+        "print(generator.token_count(), generator.get_sequence(0)[5] == cut)\n"
+    )
+    done = run("script.py", str(tiny_folder), cwd=tmp_path)
+    assert done.stdout == "7 True\n", done.stderr

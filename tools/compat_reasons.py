@@ -193,7 +193,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     Behaviour(
         "a step right after `rewind_to`",
         "two tokens: the one that was cut off, and a new one",
-        "one, chosen anew",
+        "one, chosen anew; `with og.og_compat():` gives their rule",
         "tests/parity/test_og_generator.py",
     ),
     Behaviour(

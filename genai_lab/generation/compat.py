@@ -11,10 +11,11 @@ _og_compat: ContextVar[bool] = ContextVar("genai_lab_og_compat", default=False)
 
 @contextmanager
 def og_compat() -> Iterator[None]:
-    """Generators made inside the block follow onnxruntime-genai where it differs from us.
+    """Generators made inside the block follow onnxruntime-genai 0.18 where it differs from us.
 
-    Today that is one rule: `do_sample=True` with `top_k=0` and `top_p=0` is argmax there and samples from the whole
-    distribution here.
+    Two rules: `do_sample=True` with `top_k=0` and `top_p=0` is argmax there and samples from the whole distribution
+    here; and after `rewind_to(n)` the token that stood at n is put back there before the next token or logits, so that
+    the first `generate_next_token` makes two tokens, while here the token at n is chosen anew.
 
     >>> with og_compat():
     ...     in_og_compat()

@@ -21,6 +21,7 @@ from genai_lab.errors import ArgumentError, ArgumentTypeError, CountError, Place
 from genai_lab.generation.batch import Batch
 from genai_lab.generation.beams import Beams
 from genai_lab.generation.checks import check_arguments, check_for_beams, check_goes_on, check_not_empty, running
+from genai_lab.generation.compat import in_og_compat
 from genai_lab.generation.log import LOG, log_appended, log_generated
 from genai_lab.generation.one import One
 from genai_lab.generation.params import GeneratorParams
@@ -82,6 +83,8 @@ class Generator(Closing):
         self.model, self.params, self.options = model, copy(params), params.options
         self.effective_mode = params.effective_mode
         self._search: Search | None = self._make_search()
+        self._puts_back = in_og_compat()
+        self._cut: int | None = None  # what the last rewind cut off first, if that comes back before anything else
         size = self.kv_cache_bytes
         born(self, "Generator", lambda _: size)
 
@@ -103,6 +106,7 @@ class Generator(Closing):
         before = search.token_count
         with running(search):
             search.append(_with_axis(tokens), current_tracer())
+        self._cut = None
         if LOG.flags["enabled"]:
             log_appended(search, before)
 
@@ -115,6 +119,7 @@ class Generator(Closing):
         """
         search = self._live()
         check_not_empty(search, "generate_next_token")
+        self._put_cut_back()
         check_goes_on(search)
         with running(search):
             search.generate(current_tracer())
@@ -128,7 +133,8 @@ class Generator(Closing):
     def get_next_tokens(self) -> NDArray[np.int32]:
         """The tokens of the last `generate_next_token`, [batch_size * num_beams] int32; after `append_tokens` the last
         ones appended; 0 before anything was."""
-        return self._live().next_tokens
+        tokens = self._live().next_tokens
+        return tokens if self._cut is None else np.array([self._cut], np.int32)
 
     def get_sequence(self, index: int) -> NDArray[np.int32]:
         """A copy of every token so far, prompt included, [n] int32.
@@ -153,6 +159,7 @@ class Generator(Closing):
         the model if need be."""
         search = self._live()
         check_not_empty(search, "get_logits")
+        self._put_cut_back()
         with running(search):
             return search.logits(current_tracer())[:, None, :].copy()
 
@@ -173,6 +180,7 @@ class Generator(Closing):
             raise ArgumentError(
                 f"set_logits: got {values.size} numbers, allowed is {of_rows}the vocabulary's {vocabulary}"
             )
+        self._put_cut_back()
         search.set_logits(values)
 
     def rewind_to(self, length: int) -> None:
@@ -187,7 +195,11 @@ class Generator(Closing):
             raise (CountError if length < 0 else ArgumentError)(
                 f"rewind_to: {far}length is {length}, allowed is 0 to {search.token_count}, the tokens there are now"
             )
+        cut = self._cut if length == search.token_count else None
+        if self._puts_back and 0 < length < search.token_count and isinstance(search, One | Speculative):
+            cut = int(search.sequence(0)[length])
         search.rewind(int(length), current_tracer())
+        self._cut = cut
 
     def get_output(self, name: str) -> NDArray[Any]:
         """A copy of one output of the last model run by its graph name: the logits, or a layer's present keys or values
@@ -298,6 +310,11 @@ class Generator(Closing):
             raise StateError("fork: a batch or a beam search cannot be forked; set batch_size=1 and num_beams=1")
         twin._search.take_beginning(search, count)
         return twin
+
+    def _put_cut_back(self) -> None:
+        """Inside og_compat(): what a rewind cut off first comes back before the next token, or logits."""
+        if self._cut is not None:
+            self.append_tokens(self._cut)
 
     def close(self) -> None:
         """Free the cache. Any later call is an error; closing twice is allowed."""

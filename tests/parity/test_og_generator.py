@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import genai_lab
+from tests.tables import random_table, table_model
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
@@ -175,3 +177,50 @@ def endless_generator(library: object, folder: Path) -> object:
     params = library.GeneratorParams(model)  # type: ignore[attr-defined]
     params.set_search_options(max_length=200, min_length=200)
     return library.Generator(model, params)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 5, 8])
+def test_og_compat_puts_back_what_a_rewind_cut_off(tiny_folder: Path, cut: int) -> None:
+    options = {"max_length": 30, "min_length": 30, "do_sample": True, "top_k": 20, "random_seed": 11}
+    with genai_lab.og_compat():
+        ours = rewinding(genai_lab, tiny_folder, options, cut)
+    assert ours == rewinding(og, tiny_folder, options, cut)
+
+
+@pytest.mark.parametrize("options", [{}, {"do_sample": True, "top_k": 5, "random_seed": 3, "temperature": 4.0}])
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("cut", [2, 4, 6])
+def test_og_compat_puts_it_back_while_speculating(
+    tmp_path: Path, cut: int, width: int, options: dict[str, object]
+) -> None:
+    folder, speculative = table_model(tmp_path / "model", random_table(3, 9)), {"ngram_size": 3}
+    options, speculative = {"max_length": 30} | options, speculative | {"max_draft_tokens": width}
+    with genai_lab.og_compat():
+        ours = rewinding(genai_lab, folder, options, cut, speculative)
+    assert ours == rewinding(og, folder, options, cut, speculative)
+
+
+def rewinding(
+    library: Any, folder: Path, options: dict[str, object], cut: int, speculative: dict[str, int] | None = None
+) -> list[object]:
+    """What there is to see when a text is rewound to `cut` again and again, and goes on."""
+    model = library.Model(str(folder))
+    params = library.GeneratorParams(model)
+    params.set_search_options(**options)
+    params.set_speculative_options(**speculative or {})
+    made = library.Generator(model, params)
+    made.append_tokens(np.array([1, 2, 1, 2], np.int32))
+    seen: list[object] = []
+    for look in (False, True):
+        while made.token_count() < 12:
+            made.generate_next_token()
+        made.rewind_to(cut)
+        seen += [made.token_count(), made.get_next_tokens().tolist()]
+        if look:
+            seen += [made.get_logits().shape, made.get_sequence(0).tolist()]
+        made.generate_next_token()
+        seen.append(made.get_sequence(0).tolist())
+    made.rewind_to(cut)
+    made.append_tokens(np.array([3], np.int32))  # then nothing is put back
+    made.generate_next_token()
+    return [*seen, made.get_sequence(0).tolist()]
