@@ -30,6 +30,18 @@ export interface Look {
 
 const SLOTS_IN_ROW = 8;
 
+/** One blank canvas of the size of its place, in the screen's pixels. */
+export function sized(canvas: HTMLCanvasElement, width: number, height: number): Brush | null {
+  const g = canvas.getContext("2d");
+  if (!g || !width) return null;
+  const dpr = devicePixelRatio || 1;
+  const [w, hh] = [Math.round(width * dpr), Math.round(height * dpr)];
+  if (canvas.width !== w || canvas.height !== hh) Object.assign(canvas, { width: w, height: hh });
+  canvas.style.height = `${height}px`;
+  g.setTransform(dpr, 0, 0, dpr, 0, 0);
+  return g;
+}
+
 export function font(g: Brush, { family }: EngineInk, px: number, weight = 400): void {
   g.font = `${weight} ${px}px ${family}`;
 }

@@ -1,22 +1,16 @@
 /**
- * Everything the views of one trace share: the rows received so far, the selected token, and whether a kernel answers.
+ * Everything the views of one trace share: the rows received so far, what is looked at, and whether a kernel answers.
  *
- * Receives a model (anywidget's, or the offline page's) and reads chunks from its `chunk` trait and its messages.
- * Knows nothing about the page. Views subscribe and draw; they never write to each other.
+ * Receives a model (anywidget's, or the offline page's), reads chunks from its `chunk` trait and its messages, and asks
+ * the kernel behind it. Knows nothing about the page. Views subscribe and draw; they never write to each other.
  */
 import type { AnyModel } from "@anywidget/types";
 import { type Chunk, decodeChunk } from "./chunk";
-import { TraceData } from "./trace_data";
-import type { At, Knobs, RunInfo, Selection } from "./types";
+import { Looking, type TraceState } from "./looking";
+import type { Knobs, RunInfo } from "./types";
 
+export type { Change, TraceState } from "./looking";
 export type { Changed, Run } from "./trace_data";
-
-export interface TraceState {
-  chunk: DataView | Uint8Array | null;
-  selected: Selection;
-  at: At;
-  [name: string]: unknown;
-}
 
 /** A new run that was asked for and has not begun. */
 export interface Pending {
@@ -26,9 +20,7 @@ export interface Pending {
   token: number | null;
 }
 
-export type Change = "data" | "select" | "kernel";
 export type Kernel = "unknown" | "present" | "absent";
-type Listener = (change: Change) => void;
 
 const NO_ANSWER_MS = 1000;
 const PATIENCE_MS = 30_000;
@@ -40,7 +32,7 @@ const LATE_MS = 2500;
 const bytesOf = (v: unknown): Uint8Array | null =>
   ArrayBuffer.isView(v) && v.byteLength > 0 ? new Uint8Array(v.buffer, v.byteOffset, v.byteLength) : null;
 
-export class Store extends TraceData {
+export class Store extends Looking {
   /** True once everything that was there at the start has been read. */
   ready = false;
   error: string | null = null;
@@ -52,7 +44,6 @@ export class Store extends TraceData {
   /** A request is older than a moment and nothing has come back. */
   late = false;
 
-  private listeners = new Set<Listener>();
   private queue: Promise<void> = Promise.resolve();
   private timers = new Set<ReturnType<typeof setTimeout>>();
   /** Nothing can be sent at all: a page without a kernel, or a kernel that was shut down. */
@@ -61,15 +52,9 @@ export class Store extends TraceData {
   private asking = false;
   /** A run that this page asked for: it is picked as soon as it has a token. */
   private follow: number | null = null;
-  private quiet = false;
-  private busiest: { steps: number; at: At } | null = null;
-  private doubtful: { rows: number; at: Selection } | null = null;
 
-  constructor(
-    private model: AnyModel<TraceState>,
-    signal?: AbortSignal,
-  ) {
-    super();
+  constructor(model: AnyModel<TraceState>, signal?: AbortSignal) {
+    super(model);
     const onChunk = () => this.take(bytesOf(model.get("chunk")));
     const onSelected = () => this.quiet || this.emit("select");
     const onMessage = (message: unknown, buffers: unknown[]) => this.hear(message, buffers);
@@ -86,7 +71,7 @@ export class Store extends TraceData {
       model.off("msg:custom", onMessage);
       for (const news of LINK_NEWS) model.off(news, onLink);
       for (const t of this.timers) clearTimeout(t);
-      this.listeners.clear();
+      this.silence();
     });
     onChunk();
     this.queue = this.queue.then(() => {
@@ -109,115 +94,7 @@ export class Store extends TraceData {
     return this.stopping ? "stopping" : "the model is writing";
   }
 
-  /** What is picked; without a pick the newest token while it streams, afterwards the one with the most doubt. */
-  get selected(): Selection {
-    const picked = this.picked;
-    if (picked) return picked;
-    const streaming = this.running;
-    if (streaming?.rows.length) return { run: streaming.info.run, token: streaming.rows.length - 1 };
-    return this.mostDoubtful();
-  }
-
-  get picked(): Selection | null {
-    const at = this.model.get("selected");
-    return at && this.rowAt(at) !== undefined ? { run: at.run, token: at.token } : null;
-  }
-
-  private mostDoubtful(): Selection {
-    if (this.doubtful?.rows === this.tokens.rows) return this.doubtful.at;
-    const run = this.runs.find((r) => r.rows.length);
-    const at = { run: run?.info.run ?? 0, token: -1 };
-    let most = -1;
-    run?.rows.forEach((row, i) => {
-      const bits = this.tokens.get("entropy", row);
-      if (bits > most) {
-        most = bits;
-        at.token = i;
-      }
-    });
-    this.doubtful = { rows: this.tokens.rows, at };
-    return at;
-  }
-
-  /** What is looked at in an engine's run; without a pick the newest step while it runs, afterwards the fullest one. */
-  get at(): At {
-    return this.pickedAt ?? this.mostBusy();
-  }
-
-  get pickedAt(): At | null {
-    const at = this.model.get("at");
-    const there = at && at.step >= 0 && at.step < this.engine.steps;
-    return there ? { step: at.step, request: at.request, block: at.block ?? null } : null;
-  }
-
-  private mostBusy(): At {
-    const { engine } = this;
-    if (this.busiest?.steps === engine.steps) return this.busiest.at;
-    let step = engine.steps - 1;
-    if (!this.running)
-      for (let i = step; i >= 0; i--) if (engine.stepAt(i).blocksUsed >= engine.stepAt(step).blocksUsed) step = i;
-    const holders = engine.holders(step).sort((a, b) => b.table.length - a.table.length || a.request - b.request);
-    const at = { step, request: holders[0]?.request ?? engine.requests[0]?.request ?? 0, block: null };
-    this.busiest = { steps: engine.steps, at };
-    return at;
-  }
-
-  // ---------------------------------------------------------------- writing
-
-  /** Pick a token, and with it, in an engine's run, the step that made it. */
-  select(run: number, token: number): void {
-    const rows = this.run(run)?.rows;
-    if (!rows?.length) return;
-    const at = { run, token: Math.max(0, Math.min(rows.length - 1, token)) };
-    const turn = this.engine.turnOfRun(run);
-    const step = turn ? this.stepOfRow(rows[at.token]) : -1;
-    this.write(at, turn && step >= 0 ? { step, request: turn.request, block: null } : null);
-  }
-
-  /** Pick a step, a request or a block of an engine's run, and with it the token that the request had got by then. A
-   * step below 0 follows the newest one again. */
-  pick(what: Partial<At>): void {
-    const last = this.engine.steps - 1;
-    if (last < 0) return;
-    const now = this.at;
-    const step = what.step ?? now.step;
-    const at = { ...now, ...what, step: step < 0 ? -1 : Math.min(last, step) };
-    this.write(at.step < 0 ? null : this.tokenAt(at.request, at.step), at);
-  }
-
-  /** The newest token of a request after a step, if it has one. */
-  tokenAt(request: number, step: number): Selection | null {
-    for (const { run } of this.engine.request(request)?.turns.toReversed() ?? []) {
-      const rows = run === null ? undefined : this.run(run)?.rows;
-      const made = rows?.findLastIndex((row) => this.stepOfRow(row) <= step) ?? -1;
-      if (run !== null && made >= 0) return { run, token: made };
-    }
-    return null;
-  }
-
-  /** The step of the engine that made a token. */
-  stepOfRow(row: number): number {
-    return this.engine.stepOfTime(this.tokens.get("end_ms", row));
-  }
-
-  private write(selected: Selection | null, at: At | null): void {
-    const same = (a: object | null | undefined, b: object) =>
-      Object.entries(b).every(([key, value]) => (a as Record<string, unknown> | null)?.[key] === value);
-    const newToken = selected && !same(this.model.get("selected"), selected);
-    const newAt = at && !same(this.model.get("at"), at);
-    if (!newToken && !newAt) return;
-    this.quiet = true;
-    if (newToken) this.model.set("selected", selected);
-    if (newAt) this.model.set("at", at);
-    this.quiet = false;
-    this.emit("select");
-    this.attempt(() => this.model.save_changes());
-  }
-
-  subscribe(listener: Listener, signal: AbortSignal): void {
-    this.listeners.add(listener);
-    signal.addEventListener("abort", () => this.listeners.delete(listener));
-  }
+  // ---------------------------------------------------------------- asking
 
   /** Why nothing new can be generated now; null when it can. */
   get refusal(): string | null {
@@ -300,26 +177,12 @@ export class Store extends TraceData {
     return false;
   }
 
-  /** A model without a kernel behind it may refuse to send; that is an answer, not a failure. */
-  private attempt(action: () => void): boolean {
-    try {
-      action();
-      return true;
-    } catch {
-      return false;
-    }
-  }
-
   private after(ms: number, action: () => void): void {
     const timer = setTimeout(() => {
       this.timers.delete(timer);
       action();
     }, ms);
     this.timers.add(timer);
-  }
-
-  private emit(change: Change): void {
-    for (const listener of [...this.listeners]) listener(change);
   }
 
   // ---------------------------------------------------------------- hearing
