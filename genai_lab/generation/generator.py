@@ -121,10 +121,11 @@ class Generator(Closing):
         check_not_empty(search, "generate_next_token")
         self._put_cut_back()
         check_goes_on(search)
+        before = search.token_count
         with running(search):
             search.generate(current_tracer())
         if LOG.flags["enabled"]:
-            log_generated(search, self.options)
+            log_generated(search, self.options, before)
 
     def is_done(self) -> bool:
         """Whether every sequence ended: an end token was chosen, or max_length is reached."""

@@ -87,7 +87,7 @@ def set_log_options(**options: bool | str) -> None:
         enabled: the switch of the whole log.
         append_next_tokens, generate_next_token, hit_eos, hit_max_length: what happens to the sequence.
         model_input_values, model_output_shapes, model_output_values, model_logits: what a run was given and gave.
-        filename: a file that lines are appended to; "" for standard error again.
+        filename: a file that lines are appended to, in place of a callback; "" for standard error again.
         ansi_tags, warning, ort_lib: accepted; they change nothing here.
 
     Raises:
@@ -105,14 +105,17 @@ def set_log_options(**options: bool | str) -> None:
     filename = options.pop("filename", None)
     if filename is not None:
         LOG.file = _writable(str(filename)) if filename else None
+        LOG.write = None if filename else LOG.write
     LOG.flags |= {name: bool(value) for name, value in options.items()}
 
 
 def set_log_callback(callback: Callable[[str], None] | None) -> None:
-    """Hand every line of the log to a function; None: to standard error or the file again."""
+    """Hand every line of the log to a function, in place of a file; None: to standard error, or to a file that was
+    named later."""
     if callback is not None and not callable(callback):
         raise ArgumentTypeError(f"set_log_callback: got {type(callback).__name__}; a function or None is allowed")
     LOG.write = callback
+    LOG.file = LOG.file if callback is None else None
 
 
 def _writable(filename: str) -> Path:
@@ -140,13 +143,13 @@ def log_appended(search: Watched, before: int) -> None:
     _log_run(search)
 
 
-def log_generated(search: Watched, options: SearchOptions) -> None:
-    """A step was taken."""
+def log_generated(search: Watched, options: SearchOptions, before: int) -> None:
+    """A step was taken; `before` it there were so many tokens."""
     if LOG.wants("generate_next_token"):
         LOG.say(
             "generate_next_token",
             f"do_sample: {int(options.do_sample)} top_k: {options.top_k} top_p: {options.top_p:g} temperature: "
-            f"{options.temperature:g} sequence length: {search.token_count}",
+            f"{options.temperature:g} sequence length: {before}",
         )
     if LOG.wants("append_next_tokens"):
         LOG.say("append_next_tokens", " ".join(map(str, search.next_tokens)))

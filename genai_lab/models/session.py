@@ -160,6 +160,8 @@ def open_session(
                 "that the builder wrote, or correct the name"
             )
         source = str(path)
+    else:  # a graph without a place of its own: its weights are beside the config
+        wanted.add_session_config_entry("session.model_external_initializers_file_folder_path", str(config.folder))
     try:
         inference = ort.InferenceSession(source, wanted, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own exception classes, all derived from Exception

@@ -66,6 +66,31 @@ def test_a_file_takes_the_lines(tiny_folder: Path, tmp_path: Path, lines: list[s
     assert lines == []
 
 
+def test_whoever_was_named_last_gets_the_lines(tiny_folder: Path, tmp_path: Path, lines: list[str]) -> None:
+    file = tmp_path / "run.log"
+    name = str(file)
+    og.set_log_options(enabled=True, generate_next_token=True, filename=name)  # in place of the callback
+    generate(tiny_folder)
+    assert (len(lines), file.read_text().count("\n")) == (0, 3)
+    og.set_log_callback(lines.append)  # in place of the file
+    og.set_log_options(enabled=True)
+    generate(tiny_folder)
+    assert (len(lines), file.read_text().count("\n")) == (3, 3)
+    og.set_log_options(filename="")
+    generate(tiny_folder)
+    assert (len(lines), file.read_text().count("\n")) == (6, 3)
+    og.set_log_options(filename=name)
+    og.set_log_callback(None)
+    generate(tiny_folder)
+    assert (len(lines), file.read_text().count("\n")) == (6, 6)
+
+
+def test_a_step_is_written_with_the_tokens_before_it(tiny_folder: Path, lines: list[str]) -> None:
+    og.set_log_options(enabled=True, generate_next_token=True)
+    generate(tiny_folder)
+    assert [line.split("sequence length: ")[1] for line in lines] == ["2\n", "3\n", "4\n"]
+
+
 def test_wrong_options_change_nothing(lines: list[str], tmp_path: Path) -> None:
     before = dict(LOG.flags)
     with pytest.raises(ArgumentError, match=r"no option 'loud'.*enabled"):

@@ -12,6 +12,7 @@ import pytest
 import genai_lab
 from genai_lab.errors import ArgumentTypeError, GenaiLabError, ModelFolderError, StateError
 from genai_lab.models import DecoderState
+from tests.tiny import tiny_model_folder
 
 
 def copy_with(folder: Path, target: Path, **decoder: object) -> Path:
@@ -106,3 +107,18 @@ def test_more_tokens_than_the_cache_holds_are_refused(tiny_folder: Path) -> None
     state = DecoderState(genai_lab.Model(tiny_folder), 4)
     with pytest.raises(StateError, match="cache of 4"):
         state.prepare(np.arange(5, dtype=np.int32), 0)
+
+
+def test_a_graph_from_memory_finds_its_weights_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model_folder(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    assert (folder / "model.onnx.data").is_file()
+    for wrapped in (bytes, bytearray, memoryview):
+        config = genai_lab.Config(folder)
+        config.add_model_data("model.onnx", wrapped((folder / "model.onnx").read_bytes()))
+        model = genai_lab.Model(config)
+        config.remove_model_data("model.onnx")
+        generator = genai_lab.Generator(model, genai_lab.GeneratorParams(model))
+        generator.append_tokens([5, 6])
+        generator.generate_next_token()
+        assert generator.token_count() == 3
