@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import genai_lab
-from genai_lab.engine import Engine, TurnOptions
-from genai_lab.widgets.page import offline_page
 from tests.browser.conftest import PATIENCE_MS
+from tests.browser.served import OpenPage, open_page, serve_five
 
 expect.set_options(timeout=PATIENCE_MS)
 
-SHARED = tuple(range(40, 56))
-OpenPage = Callable[..., Locator]
 TOP, ROW, NAMES, RIGHT, WIDEST_STEP = 14, 22, 196, 14, 28  # measures of batching_layout.ts
 
 
 @pytest.fixture(scope="module")
 def trace(tiny_folder: Path) -> genai_lab.Trace:
-    """Five requests with one beginning, places for three, and too few blocks: waits, hits and a preemption."""
-    with genai_lab.record() as trace:
-        engine = Engine(
-            genai_lab.Model(tiny_folder),
-            max_batch_size=3,
-            max_session_tokens=100,
-            max_scheduled_tokens=24,
-            chunk_size=12,
-            block_size=4,
-            num_blocks=22,
-        )
-        requests = [engine.create_request() for _ in range(5)]
-        for number, request in enumerate(requests):
-            options = TurnOptions(request)
-            options.set_max_generated_tokens(20)
-            request.begin_turn([*SHARED, *range(60 + 9 * number, 68 + 9 * number)], options)
-        engine.run_until_idle()
-    return trace
+    return serve_five(tiny_folder, chunk_size=12)
 
 
 @pytest.fixture
 def opened(page: Page, tmp_path: Path, trace: genai_lab.Trace) -> OpenPage:
     """The page, drawn; its root."""
-
-    def open_page(*kinds: str) -> Locator:
-        file = tmp_path / "trace.html"
-        file.write_text(offline_page(trace.recording, kinds), encoding="utf-8")
-        page.goto(file.as_uri())
-        expect(page.locator(".gl[data-ready='1']")).to_have_count(len(kinds))
-        return page.locator(f".gl[data-kind='{kinds[0]}']")
-
-    return open_page
+    return partial(open_page, page, tmp_path / "trace.html", trace)
 
 
 def cells(trace: genai_lab.Trace, verdict: str) -> list[tuple[int, int]]:

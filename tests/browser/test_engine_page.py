@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import genai_lab
-from genai_lab.engine import Engine, TurnOptions
-from genai_lab.widgets.page import offline_page
 from tests.browser.conftest import PATIENCE_MS
+from tests.browser.served import OpenPage, open_page, serve_five
 
 expect.set_options(timeout=PATIENCE_MS)
-
-SHARED = tuple(range(40, 56))
-OpenPage = Callable[[str], Locator]
 
 
 @pytest.fixture(scope="module")
 def trace(tiny_folder: Path) -> genai_lab.Trace:
-    """Five requests with one beginning, places for three, and too few blocks to keep everything."""
-    with genai_lab.record() as trace:
-        engine = Engine(
-            genai_lab.Model(tiny_folder),
-            max_batch_size=3,
-            max_session_tokens=100,
-            max_scheduled_tokens=24,
-            block_size=4,
-            num_blocks=22,
-        )
-        requests = [engine.create_request() for _ in range(5)]
-        for number, request in enumerate(requests):
-            options = TurnOptions(request)
-            options.set_max_generated_tokens(20)
-            request.begin_turn([*SHARED, *range(60 + 9 * number, 68 + 9 * number)], options)
-        engine.run_until_idle()
-    return trace
+    return serve_five(tiny_folder)
 
 
 @pytest.fixture
 def opened(page: Page, tmp_path: Path, trace: genai_lab.Trace) -> OpenPage:
     """The page, drawn; its root."""
-
-    def open_page(kind: str) -> Locator:
-        file = tmp_path / "trace.html"
-        file.write_text(offline_page(trace.recording, (kind,)), encoding="utf-8")
-        page.goto(file.as_uri())
-        root = page.locator(f".gl[data-kind='{kind}'][data-ready='1']")
-        expect(root).to_have_count(1)
-        return root
-
-    return open_page
+    return partial(open_page, page, tmp_path / "trace.html", trace)
 
 
 def place(root: Locator) -> list[str]:
