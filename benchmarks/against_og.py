@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.processes import Samples, run_fresh
 from benchmarks.statistics_of import ratio_of_medians, spread
 
 ARMS = {"genai_lab": "genai_lab", "genai_lab again": "genai_lab", "onnxruntime-genai": "onnxruntime_genai"}
@@ -21,7 +20,6 @@ LABELS = {
     "load_s": "load model and make a generator (s)",
     "peak_mib": "peak memory of the process (MiB)",
 }
-Samples = dict[str, dict[str, list[float]]]
 
 
 def folder_with_threads(folder: Path, threads: int, target: Path) -> Path:
@@ -49,20 +47,10 @@ def measure(folder: Path, processes: int, clock: str = "wall", seed: int = 0) ->
         arms = list(ARMS)
         order.shuffle(arms)
         for arm in arms:
-            for name, value in run_worker(ARMS[arm], folder, clock).items():
+            for name, value in run_fresh("benchmarks.worker", ARMS[arm], str(folder), "--clock", clock).items():
                 samples[arm].setdefault(name, []).append(value)
         print(f"  round {round_number + 1} of {processes}", file=sys.stderr, flush=True)
     return samples
-
-
-def run_worker(module: str, folder: Path, clock: str) -> dict[str, float]:
-    """One fresh process."""
-    command = [sys.executable, "-m", "benchmarks.worker", module, str(folder), "--clock", clock]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
 
 
 def table(samples: Samples, quantities: Sequence[str] = tuple(LABELS)) -> str:

@@ -5,13 +5,10 @@ The folder keeps the logits of every position: onnxruntime-genai's engine cannot
 
 from __future__ import annotations
 
-import json
-import random
-import subprocess
-import sys
 from pathlib import Path
 
 from benchmarks.engine_worker import LOADS
+from benchmarks.processes import Samples, in_rounds, run_fresh
 from benchmarks.statistics_of import ratio_of_medians, spread
 from genai_lab.builder import build_model
 from genai_lab.workbench.default_model import checkpoint_file
@@ -22,7 +19,6 @@ ARMS = {
     "onnxruntime-genai Engine": ("onnxruntime_genai", "engine"),
     "onnxruntime-genai Generators in turn": ("onnxruntime_genai", "sequential"),
 }
-Samples = dict[str, dict[str, list[float]]]
 
 
 def folder_with_all_logits(target: Path) -> Path:
@@ -32,24 +28,11 @@ def folder_with_all_logits(target: Path) -> Path:
 
 def measure(folder: Path, processes: int, seed: int = 0) -> Samples:
     """{load: {arm: seconds of each process}}."""
-    samples: Samples = {load: {arm: [] for arm in ARMS} for load in LOADS}
-    order = random.Random(seed)
-    for round_number in range(processes):
-        runs = [(load, arm) for load in LOADS for arm in ARMS]
-        order.shuffle(runs)
-        for load, arm in runs:
-            samples[load][arm].append(run_worker(*ARMS[arm], load, folder))
-        print(f"  engine round {round_number + 1} of {processes}", file=sys.stderr, flush=True)
-    return samples
 
+    def seconds_of(load: str, arm: str) -> float:
+        return run_fresh("benchmarks.engine_worker", *ARMS[arm], load, str(folder))["seconds"]
 
-def run_worker(module: str, way: str, load: str, folder: Path) -> float:
-    """Seconds of one fresh process."""
-    command = [sys.executable, "-m", "benchmarks.engine_worker", module, way, load, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["seconds"])
+    return in_rounds("engine", LOADS, ARMS, seconds_of, processes, seed)
 
 
 def table(samples: Samples) -> str:

@@ -5,12 +5,9 @@ The folder keeps the logits of every position: onnxruntime-genai needs them for 
 
 from __future__ import annotations
 
-import json
-import random
-import subprocess
-import sys
 from pathlib import Path
 
+from benchmarks.processes import Samples, in_rounds, run_fresh
 from benchmarks.search_worker import BEAMS, NEW, PROMPT, ROWS, WAYS
 from benchmarks.statistics_of import ratio_of_medians, spread
 
@@ -22,29 +19,15 @@ LABELS = {
     "guided": "greedy under a regular expression",
     "own processor": "a processor of one's own (there: get_logits, set_logits)",
 }
-Samples = dict[str, dict[str, list[float]]]
 
 
 def measure(folder: Path, processes: int, seed: int = 0) -> Samples:
     """{way: {library: seconds of each process}}."""
-    samples: Samples = {way: {name: [] for name in MODULES} for way in WAYS}
-    order = random.Random(seed)
-    for round_number in range(processes):
-        runs = [(way, name) for way in WAYS for name in MODULES]
-        order.shuffle(runs)
-        for way, name in runs:
-            samples[way][name].append(run_worker(MODULES[name], way, folder))
-        print(f"  search round {round_number + 1} of {processes}", file=sys.stderr, flush=True)
-    return samples
 
+    def seconds_of(way: str, name: str) -> float:
+        return run_fresh("benchmarks.search_worker", MODULES[name], way, str(folder))["seconds"]
 
-def run_worker(module: str, way: str, folder: Path) -> float:
-    """Seconds of one fresh process."""
-    command = [sys.executable, "-m", "benchmarks.search_worker", module, way, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["seconds"])
+    return in_rounds("search", WAYS, MODULES, seconds_of, processes, seed)
 
 
 def table(samples: Samples) -> str:
