@@ -39,6 +39,8 @@ class EngineMachine(RuleBasedStateMachine):
     """The engine has its own checks on; the machine judges what comes out."""
 
     model: ClassVar[genai_lab.Model]
+    prompts: ClassVar[list[Tokens]] = PROMPTS
+    longest: ClassVar[int] = 90  # conversation
 
     @initialize(
         policy=st.sampled_from(sorted(POLICIES)),
@@ -54,11 +56,11 @@ class EngineMachine(RuleBasedStateMachine):
             policy=POLICIES[policy],
             max_batch_size=rows,
             max_scheduled_tokens=budget,
-            max_session_tokens=90,
+            max_session_tokens=self.longest,
             block_size=4,
             num_blocks=blocks,
             chunk_size=chunk,
-            prefix_caching=caching,
+            prefix_caching=None if caching else False,
             check_invariants=True,
         )
         self.asked: dict[int, Asked] = {}
@@ -68,7 +70,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(prompt=st.sampled_from(range(len(PROMPTS))), count=st.integers(1, 12), seed=st.none() | st.integers(0, 2))
     def arrive(self, prompt: int, count: int, seed: int | None) -> None:
         request = self.engine.create_request()
-        asked = Asked(PROMPTS[prompt], count, seed)
+        asked = Asked(self.prompts[prompt], count, seed)
         self.asked[request.number], self.handles[request.number] = asked, request
         ask(request, asked)
 
@@ -79,9 +81,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from(["decode", "chunk", "reserve"]), late=st.booleans())
     def fail(self, place: str, late: bool) -> None:
-        runner = self.engine._runner
-        owner = runner.executor if place in ("decode", "chunk") else runner.store
-        real = getattr(owner, place)
+        owner, name = self.owner_of(place)
+        real = getattr(owner, name)
 
         def failing(*args: object) -> None:
             if late:
@@ -89,12 +90,21 @@ class EngineMachine(RuleBasedStateMachine):
             raise BoomError
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, place, failing)
+            patch.setattr(owner, name, failing)
             before = self.engine.steps
             try:
                 self.engine.step()
             except BoomError:
                 assert self.engine.steps == before
+
+    def owner_of(self, place: str) -> tuple[object, str]:
+        """What a place is a method of, and its name there."""
+        runner = self.engine._runner
+        return (runner.store if place == "reserve" else runner.executor), place
+
+    def expected(self, asked: Asked) -> list[int]:
+        """What a request gets alone."""
+        return answer(self.model, asked)
 
     @rule()
     def run(self) -> None:
@@ -153,7 +163,7 @@ class EngineMachine(RuleBasedStateMachine):
         early = {
             n for n, asked in self.asked.items() if asked.finish in (None, FinishReason.CANCELLED, FinishReason.FAILED)
         }
-        expected = {n: answer(self.model, asked) for n, asked in self.asked.items() if asked.tokens or n not in early}
+        expected = {n: self.expected(asked) for n, asked in self.asked.items() if asked.tokens or n not in early}
         assert same_tokens_as_alone({n: asked.tokens for n, asked in self.asked.items()}, expected, early) == []
 
     def teardown(self) -> None:
@@ -201,10 +211,15 @@ def answer(model: genai_lab.Model, asked: Asked) -> list[int]:
 @pytest.mark.slow
 def test_any_order_of_calls(tiny_folder: object) -> None:
     EngineMachine.model = genai_lab.Model(tiny_folder)  # type: ignore[arg-type]
+    run_machine(EngineMachine, 40)
+
+
+def run_machine(machine: type[EngineMachine], examples: int) -> None:
+    """Try many orders of calls."""
     run_state_machine_as_test(
-        EngineMachine,
+        machine,
         settings=settings(
-            max_examples=40,
+            max_examples=examples,
             stateful_step_count=40,
             derandomize=True,
             deadline=None,
