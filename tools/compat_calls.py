@@ -370,7 +370,8 @@ GENERATOR = {
             s.generator().set_runtime_option("terminate_session", "0"),
             refused(lambda: s.generator().set_runtime_option("terminate_session", "2")),
             refused(lambda: _terminated(s.generator())),
-        ]
+        ],
+        differs=lambda s: s.generator().set_runtime_option("enable_profiling", str(s.folder / "profile")),
     ),
     "Generator.snapshot_state": Calls(same=lambda s: s.generator().snapshot_state()),
     "Generator.token_count": Calls(same=lambda s: [s.empty().token_count(), s.generator(2).token_count()]),

@@ -66,7 +66,7 @@ SAME: dict[str, str] = {
     "EngineEventFlags": f"{_ENUM} __members__ __or__ CAPACITY_BLOCKED FAILED NONE RETRYABLE TOKEN TURN_FINISHED",
     "FinishReason": f"{_ENUM} CANCELLED EOS FAILED MAX_GENERATED_TOKENS MAX_SESSION_TOKENS NONE STOP_STRING",
     "Generator": "get_input get_next_tokens get_output get_speculative_stats is_done rewind_to set_active_adapter "
-    "set_hidden_states set_model_input set_runtime_option snapshot_state token_count",
+    "set_hidden_states set_model_input snapshot_state token_count",
     "GeneratorParams": "() get_search_options get_speculative_options set_guidance set_speculative_options",
     "Images": "open_bytes",
     "Model": "create_multimodal_processor create_streaming_processor device_type type",
@@ -136,6 +136,8 @@ DIFFERS: dict[str, str] = {
     "Generator.get_sequence": "an index of no sequence is an error (also an IndexError); there an empty array",
     "Generator.set_logits": "before any token it is an error; there numbers of any size are accepted, and the "
     "first token is chosen from them without the model",
+    "Generator.set_runtime_option": "enable_profiling is refused: onnxruntime's Python package cannot profile single "
+    "runs, a recording measures each of their stages",
     "Request.set_draft_tokens": "verified on a CPU, too; there refused by the static engine",
     "Tensor.data": "a read-only memoryview of the bytes; there a capsule that Python cannot look into",
     "Tensor.type": "numpy's dtype; there a TypeError, because its type for that is not known to Python",

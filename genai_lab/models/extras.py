@@ -104,6 +104,11 @@ class RunExtras:
             raise ArgumentTypeError(
                 f"set_runtime_option: got {type(key).__name__} and {type(value).__name__}, two strings are allowed"
             )
+        if key == "enable_profiling" and value != "0":
+            raise StateError(
+                'set_runtime_option("enable_profiling", ...): onnxruntime for Python cannot profile single '
+                "runs. Record the generation instead: with genai_lab.record() as trace: ..., then trace.stages()"
+            )
         if self.beside is not None:
             self.beside.set_option(key, value)
         if key != "terminate_session":

@@ -100,3 +100,12 @@ def test_looking_at_logits_between_rounds_counts_nothing(tmp_path: Path, tokens:
         whole = {n: v for n, v in stats.items() if isinstance(v, int) and n != "draft_forward_passes"}
         told.append((text, whole))
     assert told[0] == told[1] == told[2]
+
+
+def test_a_profile_of_single_runs_is_refused_and_nothing_changes(folder: Path) -> None:
+    made = generator(og.Model(folder), max_draft_tokens=4)
+    with pytest.raises(StateError, match="cannot profile single runs"):
+        made.set_runtime_option("enable_profiling", "prefix")
+    made.set_runtime_option("enable_profiling", "0")
+    made.append_tokens([1, 2])
+    assert finish(made)[:4] == [1, 2, 3, 4]
