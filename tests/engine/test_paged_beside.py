@@ -109,16 +109,16 @@ def test_forks_take_all_of_it(model: genai_lab.Model, reference: genai_lab.Model
     assert tokens == {request.number: expected, twin.number: expected}
 
 
-@pytest.mark.parametrize("size", [2, 9])
-def test_going_back(model: genai_lab.Model, reference: genai_lab.Model, size: int) -> None:
+@pytest.mark.parametrize(("size", "count"), [(2, 2), (9, 2), (1, 12)])
+def test_going_back(model: genai_lab.Model, reference: genai_lab.Model, size: int, count: int) -> None:
     """A short way back is still in a ring; a long one, and any way back of a state, is read again."""
     engine, (first, second) = Engine(model, check_invariants=True), asked(7, size)
     request = engine.create_request()
     request.begin_turn(first, turn(6))
     answer = [event.token for event in drain(engine) if event.token is not None]
-    expected = alone(reference, np.array([*first, *answer, *second], np.int32), 2)
+    expected = alone(reference, np.array([*first, *answer, *second], np.int32), count)
     for _ in range(3):
-        number = request.begin_turn(second, turn(2))
+        number = request.begin_turn(second, turn(count))
         assert [event.token for event in drain(engine) if event.token is not None] == expected
         request.rewind_to_start_of_turn(number)
 
