@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
-from genai_lab.tracing.engine_facts import PoolEvent
+from genai_lab.tracing.engine_facts import GONE, PoolEvent
 
 VERDICT_COLUMNS = {"decoding": "decode", "prefilling": "prefill", "waiting": "wait", "preempted": "preempt"}
 
@@ -24,6 +24,7 @@ class HolderState:
     row: int
     num_tokens: int  # in its row
     block_table: tuple[int, ...]
+    first_block: int = 0  # place of the first of them in its text: as many fell out of its window
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def block_frame(recording: Recording, step: int) -> pd.DataFrame:
             "holders": len(owners[block]),
         }
         for holder in state.holders
-        for index, block in enumerate(holder.block_table)
+        for index, block in enumerate(holder.block_table, holder.first_block)
     ]
     return pd.DataFrame(rows, columns=["block", "request", "index", "filled", "holders"])
 
@@ -116,10 +117,11 @@ def state_at(recording: Recording, step: int) -> EngineState:
         for index, block in zip(tables["index"][mine], tables["block"][mine], strict=True):
             if index < blocks:
                 table[index] = block
-        found.append(HolderState(request, place, tokens, tuple(table.tolist())))
+        held = table[table != GONE]
+        found.append(HolderState(request, place, tokens, tuple(held.tolist()), blocks - held.size))
     counts = {name: int(steps[name][row]) for name in ("num_waiting", "blocks_used", "blocks_cached", "blocks_free")}
-    size, held = int(steps["block_size"][row]), {block for holder in found for block in holder.block_table}
-    kept = tuple(sorted(_kept(recording, step) - held))
+    size, taken = int(steps["block_size"][row]), {block for holder in found for block in holder.block_table}
+    kept = tuple(sorted(_kept(recording, step) - taken))
     return EngineState(step=step, **counts, block_size=size, holders=tuple(found), kept=kept)
 
 

@@ -14,7 +14,7 @@ from genai_lab.engine.work import Outcome, Work
 from genai_lab.kvcache import PagedCache
 from genai_lab.models import Model
 from genai_lab.tracing import NULL, StepFact, TokenFact, Tracer, TurnFact
-from genai_lab.tracing.engine_facts import DecisionFact, HolderFact
+from genai_lab.tracing.engine_facts import GONE, DecisionFact, HolderFact
 from genai_lab.types import FinishReason
 
 _FINISH = {
@@ -149,7 +149,7 @@ class EngineLog:
         )
 
     def _holder(self, state: RequestState) -> HolderFact:
-        table = self._cache.block_table(state.request)
+        table = (GONE,) * self._cache.first_block(state.request) + self._cache.block_table(state.request)
         known = self._tables.get(state.request)
         if known == table:
             table = known  # one tuple for as long as nothing changes

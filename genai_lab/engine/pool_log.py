@@ -14,7 +14,7 @@ from itertools import islice
 from genai_lab.kvcache import PagedCache
 from genai_lab.kvcache.eviction import Eviction
 from genai_lab.kvcache.misses import Miss
-from genai_lab.tracing.engine_facts import AdmissionFact, Operands, PoolEvent, PoolFact
+from genai_lab.tracing.engine_facts import GONE, AdmissionFact, Operands, PoolEvent, PoolFact
 
 Tables = Mapping[int, tuple[int, ...]]
 TOKEN_MASK = (1 << 29) - 1  # what is left of a token without its marks, see `request`
@@ -73,7 +73,8 @@ class PoolWatch:
             new = now.get(request, ())
             if new is old or new[: len(old)] == old:
                 continue
-            for block in reversed([block for block in old if block not in set(new)]):
+            still = {GONE, *new}
+            for block in reversed([block for block in old if block not in still]):
                 if self._pool.ref_counts[block] == 0:
                     yield self._let_go(block, request)
 

@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 Operands = tuple[tuple[str, int], ...]
+GONE = 2**32 - 1
+"""In a block table: what was at this place fell out of the request's window, and it holds nothing for it any more."""
 
 
 class DecisionFact(NamedTuple):
@@ -30,7 +32,7 @@ class HolderFact(NamedTuple):
     request: int
     row: int
     num_tokens: int  # in its row
-    block_table: tuple[int, ...]
+    block_table: tuple[int, ...]  # in the order of its text; GONE where it holds none
 
 
 class AdmissionFact(NamedTuple):

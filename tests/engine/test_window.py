@@ -139,3 +139,26 @@ def test_refused_proposals_leave_the_window_right(model: genai_lab.Model, backen
     request.begin_turn(asked[1], turn(10))
     whole = np.concatenate([asked[0], np.array(expected, np.int32), asked[1]])
     assert [event.token for event in drain(engine) if event.token is not None] == alone(model, whole, 10)
+
+
+def test_a_trace_knows_what_fell_out_of_the_window(model: genai_lab.Model) -> None:
+    engine, held = make(model), []
+    step = engine._one_step
+
+    def watching() -> object:
+        decisions = step()
+        held.append([(n, engine._cache.first_block(n), engine._cache.block_table(n)) for n in engine._cache.requests])
+        return decisions
+
+    engine._one_step = watching  # type: ignore[method-assign, assignment]
+    with genai_lab.record() as trace:
+        answers(engine, prompts(120, 77), 40)
+    for number, expected in enumerate(held):
+        state = trace.state_at(number)
+        assert [(h.request, h.first_block, h.block_table) for h in state.holders] == expected
+        blocks, size = trace.blocks(number), state.block_size
+        for holder in state.holders:
+            mine = blocks[blocks["request"] == holder.request]
+            assert mine["index"].tolist() == [holder.first_block + place for place in range(len(mine))]
+            assert mine["filled"].sum() == holder.num_tokens - holder.first_block * size
+    assert max(first for step in held for _, first, _ in step) > 10

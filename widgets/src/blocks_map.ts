@@ -13,7 +13,7 @@ import { admissionWords, blockWords, plural } from "./blocks_map_words";
 import { makeCard } from "./card";
 import { h, refill, say } from "./dom";
 import { type EngineInk, readEngineInk } from "./engine_ink";
-import type { Pool } from "./engine_pool";
+import { GONE, type Pool } from "./engine_pool";
 import { letters } from "./engine_words";
 import { count } from "./format";
 import { originWords, placeInAnswer } from "./tokens";
@@ -107,7 +107,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
     const { left, top } = over.getBoundingClientRect();
     const [x, y] = [e.clientX - left, e.clientY - top];
     const place = cellAt(scene.strip, scene.table.length, x, y);
-    if (place !== undefined) return scene.table[place];
+    if (place !== undefined) return scene.table[place] === GONE ? null : scene.table[place];
     return cellAt(scene.grid, engine.poolSize, x, y) ?? null;
   };
   const preview = (block: number | null) => {
@@ -128,7 +128,7 @@ export const makeBlocksMap: MakeView = ({ store, root }) => {
   over.addEventListener("keydown", (e) => {
     if (!scene) return;
     const { step, block, request } = store.at;
-    const from = block ?? tokenPlace(store)?.block ?? engine.table(request, step)[0] ?? 0;
+    const from = block ?? tokenPlace(store)?.block ?? engine.table(request, step).find((b) => b !== GONE) ?? 0;
     const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: scene.grid.columns, ArrowUp: -scene.grid.columns }[e.key];
     if (by !== undefined) {
       const to = block === null ? from : from + by;

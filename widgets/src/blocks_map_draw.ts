@@ -8,6 +8,7 @@ import { type Brush, font, paintBracket, paintCell, paintRing, paintWire } from 
 import { keyOf, lookOf, MOST_WIRES, type Scene, tokenPlace } from "./blocks_map_scene";
 import { plural } from "./blocks_map_words";
 import { type EngineInk, hueOf } from "./engine_ink";
+import { GONE } from "./engine_pool";
 import { letters } from "./engine_words";
 import { count } from "./format";
 import type { Store } from "./store";
@@ -79,7 +80,13 @@ export function paintStrip(g: Brush, s: Scene, colours: EngineInk, store: Store)
   const hits = hit ? Math.floor(hit.cachedTokens / (engine.blockSize || 1)) : 0;
   paintStripTitle(g, s, colours, store);
   const place = tokenPlace(store);
-  for (let i = 0; i < table.length; i++) {
+  const gone = table.lastIndexOf(GONE) + 1;
+  g.fillStyle = colours.tones["ink-3"];
+  for (let i = 0; i < gone; i++) {
+    const { x, y } = spotOf(strip, i);
+    g.fillRect(x + strip.w / 4, y + strip.h / 2, strip.w / 2, 1);
+  }
+  for (let i = gone; i < table.length; i++) {
     const l = lookOf(store, colours, pool, table[i], false, place);
     const own = Math.min(pool.blockSize, Math.max(0, engine.numTokens(request, step) - i * pool.blockSize));
     const shown = { ...l, letter: "", filled: own, hue: hueOf(colours, request), holders: [] };
@@ -111,7 +118,9 @@ function paintStripTitle(g: Brush, s: Scene, colours: EngineInk, store: Store): 
   const tokens = engine.numTokens(request, step);
   const hit = engine.admission(request, step)?.cachedTokens ?? 0;
   const long = s.width > 640;
-  const held = `${plural(s.table.length, "block")}, ${plural(tokens, "token")}`;
+  const gone = s.table.lastIndexOf(GONE) + 1;
+  const left = gone ? `, ${plural(gone, "block")} fell out of its window` : "";
+  const held = `${plural(s.table.length - gone, "block")}, ${plural(tokens, "token")}${left}`;
   const text = s.table.length
     ? `${held}${hit ? `; under the line: ${plural(hit, "token")} found in the cache` : long ? "; below, where each block lies" : ""}`
     : "holds no block in this step";
@@ -128,7 +137,8 @@ export function paintOver(g: Brush, s: Scene, colours: EngineInk, store: Store, 
   stretchesOf(table).forEach(({ from, to }, i) => {
     if (s.wires[i]) paintWire(g, edge, 1, s.wires[i], strip.bottom + (to - from > 1 ? 6 : 0), s.lanes);
   });
-  for (const ring of ringsOf(grid, table)) paintRing(g, colours.tones.mark, ring, small ? 1 : 1.5, small ? 0.5 : 2);
+  for (const ring of ringsOf(grid, table.slice(table.lastIndexOf(GONE) + 1)))
+    paintRing(g, colours.tones.mark, ring, small ? 1 : 1.5, small ? 0.5 : 2);
   // where there are too many wires to draw, the block of the newest token has one
   const wired = now ?? (s.wires.length ? null : (tokenPlace(store)?.block ?? table.at(-1) ?? null));
   const place = wired === null ? -1 : table.indexOf(wired);

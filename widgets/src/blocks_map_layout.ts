@@ -3,6 +3,7 @@
  *
  * Plain numbers in pixels; knows nothing about canvases or engines.
  */
+import { GONE } from "./engine_pool";
 
 /** Large cells have a number, a letter and slots; medium ones a letter and a level; small ones only a level. */
 export type Size = "large" | "medium" | "small";
@@ -101,7 +102,7 @@ export interface Stretch {
 
 export function stretchesOf(table: readonly number[]): Stretch[] {
   const out: Stretch[] = [];
-  for (let i = 0; i < table.length; i++) {
+  for (let i = table.lastIndexOf(GONE) + 1; i < table.length; i++) {
     const last = out.at(-1);
     const d = last && table[i] - table[i - 1];
     const goesOn = last && (last.to - last.from === 1 ? Math.abs(d!) === 1 : d === table[i - 1] - table[i - 2]);

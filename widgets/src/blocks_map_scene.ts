@@ -7,7 +7,7 @@
 import { type Grid, poolGrid, spotOf, stretchesOf, stripGrid, type Wire, wiresOf } from "./blocks_map_layout";
 import type { Look } from "./blocks_map_paint";
 import { type EngineInk, hueOf } from "./engine_ink";
-import type { Pool } from "./engine_pool";
+import { GONE, type Pool } from "./engine_pool";
 import { letters } from "./engine_words";
 import type { Store } from "./store";
 
@@ -41,7 +41,7 @@ export function tokenPlace(store: Store): Slot | null {
   if (row === undefined || !engine.blockSize) return null;
   const position = store.tokens.get("position", row);
   const block = engine.table(request, step)[Math.floor(position / engine.blockSize)];
-  return block === undefined ? null : { block, slot: position % engine.blockSize };
+  return block === undefined || block === GONE ? null : { block, slot: position % engine.blockSize };
 }
 
 /** Where everything stands on a canvas of a width. */

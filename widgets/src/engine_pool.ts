@@ -44,6 +44,9 @@ export interface Holder {
   table: readonly number[];
 }
 
+/** In a table: what was at this place fell out of the request's window. */
+export const GONE = 0xffffffff;
+
 const NOBODY: readonly number[] = [];
 
 /** The whole pool after a step. */

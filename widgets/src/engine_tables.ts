@@ -6,7 +6,7 @@
 import type { Chunk } from "./chunk";
 import { type Turn, turnOf } from "./engine_facts";
 import { BlockTable, Groups } from "./engine_index";
-import { BlockStory, type Holder } from "./engine_pool";
+import { BlockStory, GONE, type Holder } from "./engine_pool";
 import type { Operands } from "./engine_words";
 import { Table } from "./table";
 import type { Header } from "./types";
@@ -186,7 +186,8 @@ export class EngineTables {
     track.admitted.push(row);
     track.admittedIn.push(step);
     const taken = Math.floor(admissions.get("cached_tokens", row) / (this.blockSize || 1));
-    for (const block of this.table(admissions.get("request", row), step).slice(0, taken)) this.story(block).hit(step);
+    for (const block of this.table(admissions.get("request", row), step).slice(0, taken))
+      if (block !== GONE) this.story(block).hit(step);
   }
 
   private story(block: number): BlockStory {

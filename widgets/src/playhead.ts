@@ -4,6 +4,7 @@
  * One per store, however many pictures show it. It moves the store's linked place and keeps none of its own.
  */
 import { flag, h, refill, say } from "./dom";
+import { GONE } from "./engine_pool";
 import { letters } from "./engine_words";
 import { count, oneLine } from "./format";
 import type { Store } from "./store";
@@ -290,6 +291,7 @@ function placeWords(store: Store): (string | HTMLElement)[] {
     link(count(engine.stepAt(made).step), () => store.select(token.run, token.token)),
   ];
   if (block === undefined) return [...parts, ", not in a block yet"];
+  if (block === GONE) return [...parts, ", out of the window by now"];
   const slot = (position % size) + 1;
   const verb = position < engine.numTokens(at.request, at.step) ? " is in " : " goes to ";
   return [...parts, verb, link(`block ${count(block)}, slot ${slot}`, () => store.pick({ block }))];

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { cellAt, poolGrid, ringsOf, spotOf, stretchesOf, stripGrid, wiresOf } from "../src/blocks_map_layout";
+import { GONE, Pool } from "../src/engine_pool";
 
 const SIZES = [1, 24, 96, 200, 700, 4096, 20_000];
 
@@ -29,6 +30,14 @@ test("a request's own order is one line of large cells, or lines of small ones",
     expect(strip.bottom - strip.top).toBeLessThan(80);
     expect(spotOf(strip, count - 1).x + strip.w).toBeLessThanOrEqual(912.01);
   }
+});
+
+test("what fell out of a window belongs to no stretch", () => {
+  expect(stretchesOf([GONE, GONE, 4, 5, 9])).toEqual([
+    { from: 2, to: 4 },
+    { from: 4, to: 5 },
+  ]);
+  expect(stretchesOf([GONE])).toEqual([]);
 });
 
 test("neighbouring blocks are one stretch, upwards or downwards", () => {
@@ -66,4 +75,9 @@ test("wires whose ways overlap have lanes of their own", () => {
   for (let i = 0; i < wires.length; i++)
     for (let j = 0; j < i; j++)
       if (ends[i][0] < ends[j][1] && ends[j][0] < ends[i][1]) expect(wires[i].lane).not.toBe(wires[j].lane);
+});
+
+test("a block has the tokens of its place in the text, also behind places that fell out of a window", () => {
+  const pool = new Pool(0, 8, 4, [{ request: 0, row: 0, tokens: 14, table: [GONE, GONE, 3, 5] }]);
+  expect([pool.used, pool.filled[3], pool.filled[5]]).toEqual([2, 4, 2]);
 });
