@@ -211,6 +211,12 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
         "tests/parity/test_og_guidance.py",
     ),
     Behaviour(
+        "counters of speculation under a grammar",
+        "a round has no bonus, and a greedy one no correction but at its first place",
+        "rounds as without a grammar: the same text in fewer runs of the model",
+        "tests/parity/test_og_speculative.py",
+    ),
+    Behaviour(
         "a grammar and beams",
         "fails at the grammar's end",
         "each beam follows it",
