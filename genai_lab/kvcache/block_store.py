@@ -32,6 +32,7 @@ class BlockStore:
     Raises:
         CapacityError: the pool can never fit into this machine's memory; nothing was taken.
 
+    >>> import numpy as np
     >>> store = BlockStore({"key": ((1, 8), np.dtype("float32"))}, rows=2, num_blocks=4, block_size=16)
     >>> store.pool["key"].shape, store.nbytes
     ((4, 16, 1, 8), 2048)
