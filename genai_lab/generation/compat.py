@@ -21,7 +21,25 @@ def og_compat() -> Iterator[None]:
     ...     in_og_compat()
     True
     """
-    token = _og_compat.set(True)
+    with _rules(True):
+        yield
+
+
+@contextmanager
+def own_rules() -> Iterator[None]:
+    """Generators made inside the block follow our rules, wherever the block stands: those that a picture goes on with.
+
+    >>> with og_compat(), own_rules():
+    ...     in_og_compat()
+    False
+    """
+    with _rules(False):
+        yield
+
+
+@contextmanager
+def _rules(compatible: bool) -> Iterator[None]:
+    token = _og_compat.set(compatible)
     try:
         yield
     finally:

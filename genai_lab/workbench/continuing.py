@@ -161,9 +161,9 @@ class Continuing:
         options = {name: settings[name] for name in names if settings.get(name) is not None}
         if settings.get("mode") == "greedy":
             options["do_sample"] = False  # whatever rule made it so
-        options |= changes
         if fork.token is None:
             options["random_seed"] = -1  # the same seed would draw the same token again
+        options |= changes
         params = GeneratorParams(model)
         params.set_search_options(**options)
         params.hooks = self._hooks(fork.run)

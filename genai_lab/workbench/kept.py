@@ -77,8 +77,9 @@ class KeptGenerators:
     ) -> Prepared:
         """A generator of ours that holds as much of `prefix` [n] as any that is kept here or lives elsewhere.
 
-        A kept branch with the same options is rewound. From any other generator, including `others` (a person's own),
-        the common part of the cache is copied, and that generator stays as it was.
+        A kept branch with the same options is rewound, unless they say where its random numbers begin. From any other
+        generator, including `others` (a person's own), the common part of the cache is copied, and that generator stays
+        as it was.
         """
         with self._lock:
             candidates = [(g, branch) for g, branch in self._kept.items() if g.model is model]
@@ -88,7 +89,7 @@ class KeptGenerators:
             common = common_length(generator, prefix)
             if common == 0:
                 break
-            if branch and generator.options == params.options and generator.params.hooks == params.hooks:
+            if branch and _goes_on(generator, params):
                 generator.rewind_to(common)
                 return Prepared(self._take(generator), prefix[common:])
             try:
@@ -101,6 +102,12 @@ class KeptGenerators:
         with self._lock:
             self._kept.pop(generator, None)
         return generator
+
+
+def _goes_on(generator: Generator, params: GeneratorParams) -> bool:
+    """Whether a generator, rewound, is what a new one would be: its random numbers go on where they were."""
+    same = generator.options == params.options and generator.params.hooks == params.hooks
+    return same and params.options.random_seed < 0
 
 
 def common_length(generator: Generator, prefix: NDArray[np.int32]) -> int:

@@ -108,7 +108,7 @@ class Trace(analysis.Trace):
 
         Args:
             index: of the token to replace, 0-based inside the run's answer.
-            token: put there by hand; None draws it anew.
+            token: put there by hand; None draws it anew, with `random_seed` where that is given.
             run: which run.
             search_options: what differs from that run's own settings.
 

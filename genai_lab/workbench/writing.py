@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, CapacityError, ModelFolderError, StateError
-from genai_lab.generation import Generator, GeneratorParams, Tokenizer, TokenizerStream
+from genai_lab.generation import Generator, GeneratorParams, Tokenizer, TokenizerStream, own_rules
 from genai_lab.generation.one import One
 from genai_lab.models import Model
 from genai_lab.tracing import Recorder, use_tracer
@@ -147,10 +147,11 @@ class Writing:
 
     def _begin(self) -> tuple[Generator, NDArray[np.int32]]:
         """The generator, and the tokens that it must read first."""
-        if isinstance(self.task, Question):
-            ids = encode_prompt(self.model, self.task)
-            return Generator(self.model, self.params), ids
-        prepared = KEPT.prepare(self.model, self.params, self.prefix, self.home.generators())
+        with own_rules():  # what is drawn anew after a rewind does not come back first, as it would in og_compat()
+            if isinstance(self.task, Question):
+                ids = encode_prompt(self.model, self.task)
+                return Generator(self.model, self.params), ids
+            prepared = KEPT.prepare(self.model, self.params, self.prefix, self.home.generators())
         by_hand = [] if self.task.token is None else [self.task.token]
         return prepared.generator, np.concatenate([prepared.rest, np.array(by_hand, np.int32)])
 

@@ -81,6 +81,32 @@ def test_branches_of_branches(tiny: og.Model) -> None:
     assert trace.recording.runs[3].prompt.size == trace.recording.runs[2].prompt.size
 
 
+def test_inside_og_compat_a_token_is_drawn_anew_all_the_same(tiny: og.Model) -> None:
+    def tokens_of_two_branches() -> list[list[int]]:
+        trace = asked(tiny)
+        trace.branch(1, 99).wait(PATIENCE)
+        trace.branch(3, run=1).wait(PATIENCE)  # the first branch is kept, and rewound
+        return [answer(trace, run) for run in (0, 1, 2)]
+
+    with og.og_compat():
+        compatible = tokens_of_two_branches()
+    KEPT.clear()
+    assert compatible == tokens_of_two_branches()
+
+
+def test_a_seed_that_is_given_draws_the_same_branch(tiny: og.Model) -> None:
+    sampled = {"do_sample": True, "temperature": 5.0, "random_seed": 5}
+    trace = asked(tiny)
+    for _ in range(2):
+        trace.branch(1, **sampled).wait(PATIENCE)
+    for _ in range(2):
+        trace.branch(3, run=1, random_seed=6).wait(PATIENCE)
+    trace.branch(3, run=1).wait(PATIENCE)
+    first, again, other, other_again, anew = (answer(trace, run) for run in range(1, 6))
+    assert first == again
+    assert other == other_again != anew
+
+
 def test_a_branch_of_a_recorded_generator_leaves_it_alone(tiny: og.Model) -> None:
     trace, generator = recorded_by_hand(tiny)
     before = generator.get_sequence(0).tolist()
