@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.kvcache import ContiguousCache
+from genai_lab.models.binding import bind_input, bind_output
 from genai_lab.models.extras import RunExtras, unknown_input, unknown_output
 from genai_lab.models.graph import other_outputs
 from genai_lab.models.last_run import Stoppable
@@ -147,10 +148,10 @@ class DecoderState(AnyPlace, Stoppable):
             self._decode_positions[0, 0] = cached
         if self._is_bound_for_decode:
             return
-        _bind_input(self._binding, self._ids, self._decode_ids)
+        bind_input(self._binding, self._ids, self._decode_ids)
         if self._decode_positions is not None:
-            _bind_input(self._binding, self._positions, self._decode_positions)
-        _bind_output(self._binding, self._logits, self._decode_logits)
+            bind_input(self._binding, self._positions, self._decode_positions)
+        bind_output(self._binding, self._logits, self._decode_logits)
         self._remember(self._decode_ids, self._decode_positions)
         self._is_bound_for_decode = True
 
@@ -159,10 +160,10 @@ class DecoderState(AnyPlace, Stoppable):
         ids = tokens.astype(self.model.session.inputs[self._ids].dtype).reshape(1, -1)
         positions = self._positions_buffer(tokens.size)
         self._kept = [ids] if positions is None else [ids, positions]
-        _bind_input(self._binding, self._ids, ids)
+        bind_input(self._binding, self._ids, ids)
         if positions is not None:
             positions[0] = np.arange(cached, cached + tokens.size)
-            _bind_input(self._binding, self._positions, positions)
+            bind_input(self._binding, self._positions, positions)
         self._binding.bind_output(self._logits, "cpu")
         self._remember(ids, positions)
         self._is_bound_for_decode = False
@@ -185,20 +186,12 @@ class DecoderState(AnyPlace, Stoppable):
             binding.bind_output(name, "cpu")
         for layer in range(self.cache.layout.num_layers):
             keys, values = self.cache.keys(layer), self.cache.values(layer)
-            _bind_input(binding, names.inputs.past_key_names % layer, keys)
-            _bind_input(binding, names.inputs.past_value_names % layer, values)
-            _bind_output(binding, names.outputs.present_key_names % layer, keys)
-            _bind_output(binding, names.outputs.present_value_names % layer, values)
+            bind_input(binding, names.inputs.past_key_names % layer, keys)
+            bind_input(binding, names.inputs.past_value_names % layer, values)
+            bind_output(binding, names.outputs.present_key_names % layer, keys)
+            bind_output(binding, names.outputs.present_value_names % layer, values)
         return binding
 
     def _positions_buffer(self, new_tokens: int) -> NDArray[Any] | None:
         info = self.model.session.inputs.get(self._positions)
         return None if info is None else np.zeros((self.rows, new_tokens), info.dtype)
-
-
-def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_input(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
-
-
-def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_output(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from genai_lab.errors import ArgumentError, ModelFolderError
 from genai_lab.kvcache import BlockStore
 from genai_lab.kvcache.beside import Arrays, Rings, RowStates
+from genai_lab.models.binding import bind_input, bind_output
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.model import Model
 from genai_lab.models.paged import PagedGraph, packed_inputs
@@ -73,8 +74,8 @@ class PackedExecutor:
         pool = store.pool | (store.rings.arrays if store.rings is not None else {})
         for tensor in (*paged.tensors, *paged.rings):
             memory = pool[tensor.name]
-            _bind_input(self._binding, tensor.name, memory)
-            _bind_output(self._binding, tensor.output, memory)
+            bind_input(self._binding, tensor.name, memory)
+            bind_output(self._binding, tensor.output, memory)
 
     @property
     def has_all_logits(self) -> bool:
@@ -90,7 +91,7 @@ class PackedExecutor:
             feeds |= states.of([part.row for part in parts])
         left = self._bind_states(len(parts))
         for name, value in feeds.items():
-            _bind_input(self._binding, name, value)
+            bind_input(self._binding, name, value)
         self._binding.bind_output(self._logits, "cpu")
         self.model.session.inference.run_with_iobinding(self._binding, self._options)
         if states is not None:
@@ -104,7 +105,7 @@ class PackedExecutor:
         left: Arrays = {}
         for state in self.paged.states:
             left[state.name] = memory = np.empty((count, *state.shape), state.dtype)
-            _bind_output(self._binding, state.output, memory)
+            bind_output(self._binding, state.output, memory)
         return left
 
     @property
@@ -174,11 +175,3 @@ def _wanted(parts: Sequence[Part]) -> NDArray[np.int64]:
     """Which of all tokens the logits are read of."""
     ends = np.cumsum([part.tokens.size for part in parts])
     return np.concatenate([np.arange(end - part.wanted, end) for end, part in zip(ends, parts, strict=True)])
-
-
-def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_input(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
-
-
-def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_output(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)

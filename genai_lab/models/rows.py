@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError
+from genai_lab.models.binding import bind_input, bind_output
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.graph import other_outputs
 from genai_lab.models.model import Model
@@ -104,7 +105,7 @@ class RowsExecutor:
 
     def _put_logits(self, kept: _Decode, target: NDArray[Any]) -> None:
         if target is not kept.bound:
-            _bind_output(kept.binding, self._logits, target)
+            bind_output(kept.binding, self._logits, target)
             kept.bound = target
 
     def others(self) -> dict[str, NDArray[Any]]:
@@ -159,13 +160,13 @@ class RowsExecutor:
     def _bind(self, binding: Any, ids: NDArray[Any], mask: NDArray[Any], positions: NDArray[np.int64]) -> None:
         session = self.model.session
         self._kept = [ids, mask]
-        _bind_input(binding, self._ids, ids)
+        bind_input(binding, self._ids, ids)
         if self._mask in session.inputs:
-            _bind_input(binding, self._mask, mask)
+            bind_input(binding, self._mask, mask)
         if self._positions in session.inputs:
             places = positions.astype(session.inputs[self._positions].dtype)
             self._kept.append(places)
-            _bind_input(binding, self._positions, places)
+            bind_input(binding, self._positions, places)
 
     def _decode(self, first_row: int, count: int) -> _Decode:
         """The kept binding of a range of rows with its ids, positions and logits."""
@@ -175,12 +176,12 @@ class RowsExecutor:
         session, binding = self.model.session, self._binding(first_row, count, "decode")
         ids = np.zeros((count, 1), self._ids_dtype)
         positions = None
-        _bind_input(binding, self._ids, ids)
+        bind_input(binding, self._ids, ids)
         if self._positions in session.inputs:
             positions = np.zeros((count, 1), session.inputs[self._positions].dtype)
-            _bind_input(binding, self._positions, positions)
+            bind_input(binding, self._positions, positions)
         logits = np.empty((count, 1, self.model.vocab_size), self._logits_dtype)
-        _bind_output(binding, self._logits, logits)
+        bind_output(binding, self._logits, logits)
         kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits, logits)
         return kept
 
@@ -191,7 +192,7 @@ class RowsExecutor:
         width = min(-(-total // MASK_STEP) * MASK_STEP, self.capacity)
         if kept.mask is None or kept.mask.shape[1] != width:
             kept.mask = np.empty((cached.size, width), self._mask_dtype)
-            _bind_input(kept.binding, self._mask, kept.mask)
+            bind_input(kept.binding, self._mask, kept.mask)
         np.less_equal(self._columns[:width], cached[:, None], out=kept.mask, casting="unsafe")
 
     def _binding(self, first_row: int, count: int, kind: str = "chunk") -> Any:
@@ -218,16 +219,8 @@ class RowsExecutor:
                 ),
             )
             for part, past, present in parts:
-                _bind_input(binding, past % layer, part)
-                _bind_output(binding, present % layer, part)
+                bind_input(binding, past % layer, part)
+                bind_output(binding, present % layer, part)
         binding.bind_output(self._logits, "cpu")
         self._bindings[(first_row, count, kind)] = binding
         return binding
-
-
-def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_input(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
-
-
-def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_output(name, "cpu", 0, array.dtype.type, list(array.shape), array.ctypes.data)
