@@ -148,7 +148,7 @@ def _write(
 
 
 def _embedding(path: Path, g: Graph, table: str, tokens: Signature) -> dict[str, Any]:
-    """Graphs around a decoder that takes inputs_embeds: one that makes them, and one for images that is never run."""
+    """Graphs around a decoder that takes inputs_embeds: one that makes them, and one for images that no test runs."""
     own, unused = Graph(0), Graph(0)
     own.constants = [constant for constant in g.constants if constant.name == table]
     rows = own.op("Gather", table, "input_ids")

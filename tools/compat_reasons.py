@@ -102,7 +102,7 @@ MORE: dict[str, str] = {
     "FinishReason.__ne__": _COMPARED,
     "FinishReason.__members__": "one more, STOPPING_CRITERION: a person's own rule ended the answer",
     "Generator()": "model= and params= by name; a context manager",
-    "Generator.set_inputs": "for any model; there only for those of images or sounds",
+    "Generator.set_inputs": "for any model; images in later prompts, too, which version 0.18 cannot read",
     "GeneratorParams.set_search_options": "min_p; numpy's numbers; all options are checked before any is changed",
     "Images.open": "a pathlib.Path, too; a folder is an error that says so",
     "Model()": "a pathlib.Path, too; a context manager",
@@ -149,7 +149,7 @@ DIFFERS: dict[str, str] = {
     "TokenizerStream.decode": "an id outside the vocabulary is an error; there it is an empty text",
 }
 
-_MEDIA = "decoding images and sounds and running their encoders is not part of a workbench for text"
+_MEDIA = "turning files of images and sounds into tensors is not part of a workbench for text; tensors are taken"
 _STREAM = "mel spectrograms, voice detection and recurrent speech decoders are not part of a workbench for text"
 
 ABSENT: dict[str, str] = {

@@ -17,6 +17,8 @@ from genai_lab.sampling.own import ProcessorFunction, SamplerFunction, StoppingF
 TAKEN: Final = (
     "chat_template",
     "tokenize",
+    "run_vision",
+    "run_speech",
     "prepare_inputs",
     "run_prefill",
     "run_decode",

@@ -40,7 +40,7 @@ class Sequence:
 
     @property
     def distinct(self) -> NDArray[np.int32]:
-        """Each id once, in order of first use; [d] view."""
+        """Each id once, in order of first use, but for negative ones, which stand for images; [d] view."""
         return self._distinct[: len(self._members)]
 
     @property
@@ -61,7 +61,7 @@ class Sequence:
             )
         self._tokens[self._length] = token
         self._length += 1
-        if token not in self._members:
+        if token not in self._members and token >= 0:
             self._distinct[len(self._members)] = token
             self._members.add(token)
 

@@ -8,9 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.types import Tensor
 
+NEGATIVE = -(2**31)
+"""The least token id of a model that sees: negative ones stand for images, as in Phi-3 vision."""
 
-def token_array(tokens: ArrayLike | Tensor, vocab_size: int) -> NDArray[np.int32]:
-    """[n] int32 of a list, array or Tensor of [n] or [1, n] integers, all in the vocabulary, n >= 1."""
+
+def token_array(tokens: ArrayLike | Tensor, vocab_size: int, least: int = 0) -> NDArray[np.int32]:
+    """[n] int32 of a list, array or Tensor of [n] or [1, n] integers, all from `least` to the end of the vocabulary,
+    n >= 1."""
     try:
         array = tokens.as_numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
     except ValueError as error:
@@ -27,7 +31,10 @@ def token_array(tokens: ArrayLike | Tensor, vocab_size: int) -> NDArray[np.int32
         array = array[0]
     if array.ndim != 1:
         raise ArgumentError(f"tokens has shape {list(array.shape)}; allowed is [n] or [1, n]: one sequence at a time")
-    wrong = array[(array < 0) | (array >= vocab_size)]
+    wrong = array[(array < least) | (array >= vocab_size)]
     if wrong.size:
-        raise ArgumentError(f"token id {int(wrong[0])} is not in the vocabulary; allowed is 0 to {vocab_size - 1}")
+        images = " (and negative ones, which stand for images)" if least < 0 else ""
+        raise ArgumentError(
+            f"token id {int(wrong[0])} is not in the vocabulary; allowed is 0 to {vocab_size - 1}{images}"
+        )
     return array.astype(np.int32)

@@ -233,16 +233,21 @@ class Generator(Closing):
 
     def set_inputs(self, inputs: NamedTensors) -> None:
         """Give several inputs at once, as a processor of images or sounds makes them; "input_ids" among them are
-        appended like a prompt."""
+        appended like a prompt. Tensors of images and sounds are for one prompt: the next one that is appended.
+
+        Raises:
+            ArgumentError, ArgumentTypeError, StateError: they are not what the graphs want; nothing is changed then.
+        """
         search = self._live()
         if not isinstance(inputs, NamedTensors):
             raise ArgumentTypeError(f"set_inputs: got {type(inputs).__name__}, NamedTensors are allowed")
         ids = self.model.config.model.decoder.inputs.input_ids
-        for name in inputs:
-            if name != ids:
-                search.extras.set_input(name, inputs[name].as_numpy())
-        if ids in inputs:
-            self.append_tokens(inputs[ids])
+        with search.extras.all_or_none():
+            for name in inputs:
+                if name != ids:
+                    search.extras.set_input(name, inputs[name].as_numpy())
+            if ids in inputs:
+                self.append_tokens(inputs[ids])
 
     def set_active_adapter(self, adapters: Adapters, name: str) -> None:
         """Run with an adapter from now on; several may be active. Set it before tokens are appended: what is in the

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Hooks, Place, Sequence, StopRule, forward, put, run_step
-from genai_lab.decoding.token_input import token_array
+from genai_lab.decoding.token_input import NEGATIVE, token_array
 from genai_lab.errors import ArgumentError, StateError
 from genai_lab.generation.run_log import RunLog
 from genai_lab.generation.searches import OneSequence
@@ -44,7 +44,8 @@ class One(OneSequence):
         hooks: Hooks,
     ) -> None:
         self.model, self.options, self._chooser = model, options, chooser
-        self._state = make_one(model, options.max_length)
+        self._state = make_one(model, options.max_length, sees=True)
+        self._least = NEGATIVE if model.encoders else 0  # token id
         self._tokens = Sequence(options.max_length)
         self._cached = 0  # tokens of the sequence whose keys and values are in the cache
         self._in_company = bytearray()  # [tokens] 1: of a prompt, read in one run with others; 0: read alone
@@ -60,7 +61,7 @@ class One(OneSequence):
 
     def append(self, tokens: ArrayLike | Tensor, tracer: Tracer) -> None:
         """Add tokens [n] or [1, n] and read them at once."""
-        ids = self._state.admit(token_array(tokens, self.model.vocab_size), len(self._tokens))
+        ids = self._state.admit(token_array(tokens, self.model.vocab_size, self._least), len(self._tokens))
         self._tokens.check_room(ids.size)
         is_prompt = self._begins_a_prompt(ids)
         length = len(self._tokens)
@@ -71,8 +72,11 @@ class One(OneSequence):
         in_company = len(self._tokens) - self._cached > 1
         place = self._log.append(tracer, ids, self._cached)
         try:
+            for what in self._state.encode(ids, length):
+                tracer.stage(place.run, place.index, what.stage, what.start_ns, what.end_ns, what.features)
             self._logits = self._read_all(place)
         except Exception:
+            self._state.forget(length)
             self._tokens.rewind(length)
             self._cached = min(self._cached, length)
             self._log.fail(tracer, "the model run failed while reading appended tokens")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.models.bfloat16 import to_bits
+from genai_lab.models.encoders import Staged
 from genai_lab.models.graph import fixed_names, past_names, token_inputs
 from genai_lab.models.session import Graph, Weights
 
@@ -26,11 +28,18 @@ class RunExtras:
         config: its config; `run_options` of the decoder section are taken over.
         managed: inputs that come from elsewhere in the model, beside those that follow from the tokens and the cache.
         preset: inputs with a value of their own that other graphs of the model have.
+        staged: takes what is an image's or a sound's; None: these runs see and hear nothing.
     """
 
     def __init__(
-        self, session: Graph, config: Any, managed: Collection[str] = (), preset: Collection[str] = ()
+        self,
+        session: Graph,
+        config: Any,
+        managed: Collection[str] = (),
+        preset: Collection[str] = (),
+        staged: Staged | None = None,
     ) -> None:
+        self.staged = staged
         self._session = session
         self._managed = {
             *token_inputs(config).values(),
@@ -74,10 +83,15 @@ class RunExtras:
                 f"set_model_input({name!r}, ...): got {type(value).__name__}, a numpy array is allowed; wrap it: "
                 "np.asarray(...)"
             )
-        if name in self._of_media and name not in self._session.inputs:
+        if self.staged is not None and self.staged.graph_name(name) is not None:
+            self.staged.set(name, value)
+            if name not in self._session.inputs:
+                return
+        elif name in self._of_media and name not in self._session.inputs:
             raise StateError(
-                f"set_model_input({name!r}, ...): it belongs to the graph for images and sounds, which this version "
-                "does not run; text alone is allowed"
+                f"set_model_input({name!r}, ...): it belongs to the graph for images and sounds, which runs before an "
+                "embedding graph and a decoder, for one sequence that is not drafted; set batch_size=1, num_beams=1 "
+                "and no speculation, or give text alone"
             )
         if name in self._managed:
             raise ArgumentError(
@@ -96,6 +110,17 @@ class RunExtras:
             self.beside.set_input(name, value)
         self.inputs[name] = np.ascontiguousarray(value, value.dtype if info is None else info.dtype)
         self.version += 1
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Around setting several: when one of them fails, no image or sound of theirs waits for a prompt."""
+        before = None if self.staged is None else dict(self.staged.given)
+        try:
+            yield
+        except Exception:
+            if self.staged is not None and before is not None:
+                self.staged.given = before
+            raise
 
     def set_option(self, key: str, value: str) -> None:
         """Set a run option: "terminate_session" "1" stops a run in progress and refuses others until it is "0"; other

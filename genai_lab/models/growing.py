@@ -257,11 +257,15 @@ class GrowingState(AnyPlace, LastRun):
         state = self._alone(np.zeros(2, np.int32))
         return counts_from_front(self.model, state.graph, state._past, set(self.past_names), self.extras.used)
 
+    def _inputs_of(self, ids: NDArray[np.int32], mask: NDArray[np.bool_]) -> Arrays:
+        """The inputs that follow from the tokens."""
+        return token_feeds(self.graph, self.model.config, ids, mask)
+
     def _run(self, ids: NDArray[np.int32], mask: NDArray[np.bool_]) -> None:
         """Run over new tokens `ids` [rows, S]; `mask` [rows, T] covers the past and them."""
         self.extras.check_complete()
         self._in_prompt = self._in_prompt and (ids.shape[1] > 1 or mask.shape[1] == 1)
-        self._feeds = self._past | token_feeds(self.graph, self.model.config, ids, mask) | self.extras.used
+        self._feeds = self._past | self._inputs_of(ids, mask) | self.extras.used
         extras = self.extras
         outputs = self.graph.run(self._feeds, extras.options, is_prompt=self._in_prompt, weights=extras.weights)
         names = self.past_names | self.fixed_names

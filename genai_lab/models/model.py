@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from genai_lab.errors import ArgumentTypeError, StateError
 from genai_lab.grammar import GrammarCompiler
 from genai_lab.kvcache import KVLayout
 from genai_lab.lifecycle import Closing, born, died
+from genai_lab.models.embedding import Embedded
+from genai_lab.models.encoders import Encoder
 from genai_lab.models.grammar_tokens import token_table
 from genai_lab.models.graph import appends_in_place, fixed_names, one_shape, past_names, past_shape
 from genai_lab.models.opening import open_encoder, open_graph
@@ -83,6 +86,11 @@ class Model(Closing):
     def vocab_size(self) -> int:
         """Length of a row of logits."""
         return self.config.model.vocab_size
+
+    @property
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The graphs for images and sounds; with one, a prompt may hold negative numbers, which stand for images."""
+        return self.graph.encoders if isinstance(self.graph, Embedded) else {}
 
     @cached_property
     def kv_layout(self) -> KVLayout:

@@ -15,6 +15,8 @@ from genai_lab.models.encoder_decoder import EncoderDecoderState
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.growing import GrowingState
 from genai_lab.models.model import Model
+from genai_lab.models.places import Encoding
+from genai_lab.models.seeing import SeeingState
 from genai_lab.models.window import ONE_ROW, WindowedState, slides_inputs
 
 
@@ -34,6 +36,8 @@ class OneRow(Protocol):
     def admit(self, tokens: NDArray[np.int32], length: int, /) -> NDArray[np.int32]: ...  # as they enter the text
     def rewind(self, length: int) -> int: ...  # how many of the first `length` tokens are still held
     def snapshot(self) -> None: ...  # a place for a later rewind
+    def encode(self, tokens: NDArray[np.int32], start: int, /) -> Sequence[Encoding]: ...  # of images and sounds
+    def forget(self, length: int) -> None: ...  # what was encoded from there on
 
 
 class ManyRows(Protocol):
@@ -52,9 +56,11 @@ class ManyRows(Protocol):
     def output(self, name: str) -> NDArray[Any]: ...
 
 
-def make_one(model: Model, capacity: int) -> OneRow:
-    """The state of one sequence of at most `capacity` tokens."""
+def make_one(model: Model, capacity: int, *, sees: bool = False) -> OneRow:
+    """The state of one sequence of at most `capacity` tokens; `sees`: its driver calls `encode`."""
     model.check_has_rows()
+    if sees and model.encoders:
+        return SeeingState(model, capacity)
     if model.encoder is not None:
         return EncoderDecoderState(model, 1, capacity)
     if slides_inputs(model.config):

@@ -34,11 +34,25 @@ class TokenTexts:
         except ModelFolderError:
             return [TokenText(f"[{i}]", False) for i in ids]
         part = tokenizer.vocabulary.part_of_character
-        return [TokenText(tokenizer.piece(i), tokenizer.is_special(i), part(i)) for i in ids]
+        return [
+            TokenText(tokenizer.piece(i), tokenizer.is_special(i), part(i))
+            if i >= 0
+            else TokenText(image_text(i), True)
+            for i in ids
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids in a row, as the tokenizer decodes them; ids in brackets for a folder without one."""
         try:
-            return self.tokenizer.decode(ids)
+            return self.tokenizer.decode([i for i in ids if i >= 0])
         except ModelFolderError:
             return "".join(f"[{i}]" for i in ids)
+
+
+def image_text(token: int) -> str:
+    """What a negative id, which stands for an image, looks like.
+
+    >>> image_text(-1)
+    '<image 1>'
+    """
+    return f"<image {-token}>"

@@ -22,6 +22,7 @@ from genai_lab.models.graph import past_names, past_shape, token_inputs
 from genai_lab.models.growing import check_given, present_of
 from genai_lab.models.last_run import LastRun, in_numbers
 from genai_lab.models.model import Model
+from genai_lab.models.places import Blind
 from genai_lab.models.session import Arrays, TensorInfo
 from genai_lab.models.token_feeds import shaped
 
@@ -37,7 +38,7 @@ def slides_inputs(config: Config) -> bool:
     return window is not None and bool(window.get("slide_inputs", True))
 
 
-class WindowedState(LastRun):
+class WindowedState(Blind, LastRun):
     """One sequence, read window by window.
 
     Args:

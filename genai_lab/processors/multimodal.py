@@ -12,8 +12,8 @@ from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.types import NamedTensors, Tensor
 
 WHY_NOT = (
-    "genai_lab is a workbench for text: it does not decode images or sounds, nor run their encoders. Leave {what} out "
-    "for text alone, or make the tensors elsewhere and give them by generator.set_inputs(named_tensors)"
+    "genai_lab is a workbench for text: it does not decode images or sounds. Leave {what} out for text alone, or make "
+    "the tensors elsewhere, with the model's own processor, and give them by generator.set_inputs(named_tensors)"
 )
 
 

@@ -134,7 +134,8 @@ def ngram_continuations(tokens: NDArray[np.int32], size: int) -> NDArray[np.int3
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)  # [n - size + 1, size]
     prefix = tokens[tokens.size - size + 1 :]  # [size - 1]; empty for size 1: everything seen matches
     matches = (windows[:, :-1] == prefix).all(axis=1)
-    return np.unique(windows[matches, -1]).astype(np.int32)
+    found = np.unique(windows[matches, -1]).astype(np.int32)
+    return found[found >= 0]  # a negative one stands for an image, and cannot be generated
 
 
 def build_processors(options: SearchSettings, eos_token_ids: Seq[int]) -> tuple[LogitsProcessor, ...]:

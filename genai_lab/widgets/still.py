@@ -37,6 +37,8 @@ NO_ANSWER = "There are timed stages but no answer in this recording (beam search
 STAGES = {
     "chat_template": "chat template",
     "tokenize": "split into tokens",
+    "run_vision": "look at the images",
+    "run_speech": "listen to the sounds",
     "prepare_inputs": "prepare inputs",
     "run_prefill": "run model on the whole prompt (prefill)",
     "run_decode": "run model",

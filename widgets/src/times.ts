@@ -43,6 +43,8 @@ const KINDS: Record<string, Kind> = {
   chat_template: "prep",
   tokenize: "prep",
   prepare_inputs: "prep",
+  run_vision: "run",
+  run_speech: "run",
   run_prefill: "run",
   run_decode: "run",
   kv_append: "out",
@@ -56,6 +58,8 @@ export const kindOf = (name: string): Kind => KINDS[name] ?? "choose";
 const WORDS: Record<string, string[]> = {
   chat_template: ["chat template", "template"],
   tokenize: ["split into tokens", "tokenize"],
+  run_vision: ["look at the images", "images"],
+  run_speech: ["listen to the sounds", "sounds"],
   prepare_inputs: ["prepare inputs", "prepare"],
   run_prefill: ["run model on the whole prompt (prefill)", "run model", "model"],
   run_decode: ["run model", "model"],
