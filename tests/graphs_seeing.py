@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tests.graphs import HIDDEN, VOCABULARY, Graph
 from tests.graphs_stages import FLOAT, INT32, INT64, Signature, save, write_config
 
-IMAGE, SOUND, START, END = 38, 37, 36, 35
+IMAGE, SOUND, START, END, VIDEO = 38, 37, 36, 35, 39
 CHANNELS, MELS = 3, 4
 QWEN = ("qwen2_5_vl", "qwen3_vl")
 CACHE = {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"}
@@ -29,7 +29,9 @@ def seeing(
     path: Path,
     model_type: str = "phi3v",
     *,
+    sees: bool = True,
     hears: bool = False,
+    clips: bool = False,
     one_image: bool = False,
     merge: int = 1,
     fails_below_zero: bool = False,
@@ -41,7 +43,8 @@ def seeing(
 
     Args:
         model_type: of genai_config.json; how images are given follows from it.
-        hears: there is a graph for sounds, too.
+        sees, hears: there is a graph for images, and one for sounds.
+        clips: it takes one sound at a time, and its length.
         one_image: the graph of a Qwen-VL model takes the grid of one image only.
         merge: patches along one side of a token (Qwen-VL).
         fails_below_zero: the graph for images fails where a pixel is negative.
@@ -50,19 +53,23 @@ def seeing(
     """
     path.mkdir(parents=True)
     called = {"pixel_values": "pixel_values", "image_sizes": "image_sizes", "image_grid_thw": "image_grid_thw"}
+    if model_type == "gemma4":
+        called = {"pixel_values": "pixel_values", "pixel_position_ids": "pixel_position_ids"}
     called |= names or {}
-    _vision(path, model_type, called, one_image, merge, fails_below_zero, seed)
+    if sees:
+        _vision(path, model_type, called, one_image, merge, fails_below_zero, seed)
     if hears:
-        _speech(path, seed + 1)
-    _embedding(path, hears, seed + 2)
+        _speech(path, clips, seed + 1)
+    _embedding(path, sees, hears, seed + 2)
     three = model_type in QWEN
     _decoder(path, three, seed + 3)
-    features = ["image_features", *(["audio_features"] if hears else [])]
+    features = [*(["image_features"] if sees else []), *(["audio_features"] if hears else [])]
     model: dict[str, Any] = {
         "type": model_type,
         "image_token_id": IMAGE,
+        "audio_token_id": SOUND,
         "vision_start_token_id": START,
-        "video_token_id": VOCABULARY - 1,
+        "video_token_id": VIDEO,
         "vision": {
             "filename": "vision.onnx",
             "patch_size": 1,
@@ -86,8 +93,10 @@ def seeing(
             "outputs": PRESENT | {"logits": "logits"},
         },
     }
+    if not sees:
+        del model["vision"]
     if hears:
-        taken = {"audio_embeds": "audio_embeds", "audio_sizes": "audio_sizes"}
+        taken = {name: name for name in ("audio_embeds", "audio_sizes", *(["audio_lengths"] if clips else []))}
         model["speech"] = {
             "filename": "speech.onnx",
             "inputs": taken,
@@ -110,6 +119,10 @@ def _vision(path: Path, kind: str, names: dict[str, str], one_image: bool, merge
     elif kind == "mistral3":
         inputs = [(pixels, FLOAT, ["I", CHANNELS, "H", "W"])]
         x = g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 3, 1]), g.constant([-1, CHANNELS]))
+    elif kind == "gemma4":  # patches side by side, and where each is
+        inputs = [(pixels, FLOAT, ["I", "P", CHANNELS])]
+        beside = [("pixel_position_ids", INT64, ["I", "P", 2])]
+        x = g.op("Reshape", x, g.constant([-1, CHANNELS]))
     else:
         inputs = [(pixels, FLOAT, ["I", 1, CHANNELS, 1, 1] if kind == "phi3v" else ["I", CHANNELS, 1, 1])]
         x = g.op("Reshape", x, g.constant([-1, CHANNELS]))
@@ -125,26 +138,27 @@ def _vision(path: Path, kind: str, names: dict[str, str], one_image: bool, merge
     save(path, "vision", g, inputs + beside, [("image_features", FLOAT, ["N", HIDDEN])])
 
 
-def _speech(path: Path, seed: int) -> None:
+def _speech(path: Path, clips: bool, seed: int) -> None:
     """One feature for every frame."""
     g = Graph(seed)
-    g.op("Tanh", g.op("MatMul", "audio_embeds", g.weight(MELS, HIDDEN, gain=0.5)), name="audio_features")
-    save(
-        path,
-        "speech",
-        g,
-        [("audio_embeds", FLOAT, ["C", "F", MELS])],
-        [("audio_features", FLOAT, ["C", "F", HIDDEN])],
-    )
+    x = "audio_embeds"
+    inputs: Signature = [(x, FLOAT, [1 if clips else "C", "F", MELS])]
+    if clips:
+        inputs.append(("audio_lengths", INT64, [1]))
+        x = g.op("Add", x, g.op("Sin", g.op("Cast", "audio_lengths", to=FLOAT)))
+    g.op("Tanh", g.op("MatMul", x, g.weight(MELS, HIDDEN, gain=0.5)), name="audio_features")
+    save(path, "speech", g, inputs, [("audio_features", FLOAT, ["C", "F", HIDDEN])])
 
 
-def _embedding(path: Path, hears: bool, seed: int) -> None:
+def _embedding(path: Path, sees: bool, hears: bool, seed: int) -> None:
     """Rows of a table; features where the prompt has places for them, in their order."""
     g = Graph(seed)
     zero = g.constant(0, np.int32)
     x = g.op("Gather", g.weight(VOCABULARY, HIDDEN), g.op("Max", "input_ids", zero))
     image = g.constant(IMAGE, np.int32)
     places = {"image_features": g.op("Or", g.op("Less", "input_ids", zero), g.op("Equal", "input_ids", image))}
+    if not sees:
+        del places["image_features"]
     if hears:
         places["audio_features"] = g.op("Equal", "input_ids", g.constant(SOUND, np.int32))
     for name, here in places.items():
@@ -203,7 +217,7 @@ def picture_arrays(
     ids: list[int] = [3]
     parts, counts = [], []
     for n, (value, (height, width)) in enumerate(zip(values, sizes, strict=True)):
-        sized = model_type in QWEN or model_type == "mistral3"
+        sized = model_type in (*QWEN, "mistral3", "gemma4")
         patches = height * width if sized else 1
         parts.append(np.sin(np.arange(patches * CHANNELS, dtype=np.float32).reshape(patches, CHANNELS) + value))
         counts.append(patches // merge**2)
@@ -219,6 +233,9 @@ def picture_arrays(
         for n, (part, (height, width)) in enumerate(zip(parts, sizes, strict=True)):
             pixels[n, :, :height, :width] = part.reshape(height, width, CHANNELS).transpose(2, 0, 1)
         arrays["pixel_values"], arrays["image_sizes"] = pixels, np.array(sizes, np.int64)
+    elif model_type == "gemma4":
+        arrays["pixel_values"] = np.stack(parts)
+        arrays["pixel_position_ids"] = np.zeros((len(values), counts[0], 2), np.int64)
     else:
         shape = (-1, 1, CHANNELS, 1, 1) if model_type == "phi3v" else (-1, CHANNELS, 1, 1)
         arrays["pixel_values"] = np.concatenate(parts).reshape(shape)

@@ -30,14 +30,14 @@ class Marks:
 
     @classmethod
     def of(cls, config: Config) -> Marks:
-        """Those of a model."""
+        """Those of a model; what its config leaves out is as in onnxruntime-genai."""
         model, vision = config.model, config.model.vision or {}
         return cls(
             model.image_token_id,
             model.video_token_id,
             model.vision_start_token_id,
             int(vision.get("spatial_merge_size", 2)),
-            float(vision.get("tokens_per_second", 1.0)),
+            float(vision.get("tokens_per_second", 2.0)),
         )
 
 

@@ -7,6 +7,7 @@ come with any prompt, not only with the first.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from genai_lab.errors import StateError
 from genai_lab.models.embedding import Embedded
 from genai_lab.models.encoders import Staged
 from genai_lab.models.extras import RunExtras
 from genai_lab.models.growing import GrowingState
 from genai_lab.models.media_cuts import QWEN_VL
+from genai_lab.models.media_doubts import doubts
 from genai_lab.models.model import Model
 from genai_lab.models.mrope import Grids, Marks, has_pictures, rope_places
 from genai_lab.models.places import Encoding
@@ -65,6 +68,7 @@ class SeeingState(GrowingState):
         pictures = self._marks is not None and has_pictures(tokens, self._marks)
         if not found and not pictures:
             return ()
+        self._check(tokens, start, given, {run.stage: run.features for run in runs})
         places = self._places(tokens, start, given)
         embeds = self._embed(tokens, found)
         self._turns.add(Turn(start, embeds, found, places))
@@ -98,6 +102,15 @@ class SeeingState(GrowingState):
         return np.array(self._shown[name]) if name in self._shown else super().input(name)
 
     # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _check(self, tokens: NDArray[np.int32], start: int, given: Arrays, found: dict[str, int]) -> None:
+        """A first prompt is read whatever its places are, as in onnxruntime-genai, with a warning; a later one not."""
+        words = doubts(tokens, given, found, self.model.config)
+        if words is None:
+            return
+        if start:
+            raise StateError(f"{words}; make both of one prompt, with the model's own processor")
+        warnings.warn(f"{words}: what has no place is not seen or heard", stacklevel=6)
 
     def _places(self, tokens: NDArray[np.int32], start: int, given: Arrays) -> NDArray[np.int64]:
         """[3, n] of a prompt behind the first `start` tokens."""

@@ -16,7 +16,7 @@ import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError, ModelFolderError, StateError
 from tests.graphs_seeing import MELS, QWEN, SOUND, named, picture_arrays, picture_inputs, seeing
 
-TYPES = ("phi3v", "gemma3", "mistral3", "qwen2_5_vl")
+TYPES = ("phi3v", "gemma3", "gemma4", "mistral3", "qwen2_5_vl")
 
 
 @pytest.fixture(scope="module", params=TYPES)

@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 import genai_lab
-from tests.graphs_seeing import MELS, SOUND, named, picture_arrays, picture_inputs, seeing
+from tests.graphs_seeing import END, MELS, SOUND, START, VIDEO, named, picture_arrays, picture_inputs, seeing
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
 
-TYPES = ("phi3v", "gemma3", "mistral3", "qwen2_5_vl", "qwen3_vl")
+TYPES = ("phi3v", "gemma3", "gemma4", "mistral3", "qwen2_5_vl", "qwen3_vl")
 LOOKED_AT = ("input_ids", "position_ids", "attention_mask", "image_features", "inputs_embeds")
+
+
+def folder_of(path: Path, model_type: str) -> Path:
+    """A Gemma 4 folder has a graph for sounds, too: there it is not loaded otherwise."""
+    return seeing(path / "model", model_type, hears=model_type == "gemma4")
 
 
 def generator(library: Any, folder: Path, **options: Any) -> Any:
@@ -55,12 +60,12 @@ def test_a_prompt_with_images(tmp_path: Path, model_type: str, images: int, chun
         return ([] if chunk_size else look(made)), answer(made)
 
     options = {"chunk_size": chunk_size} if chunk_size else {}
-    same(program, seeing(tmp_path / "model", model_type), **options)
+    same(program, folder_of(tmp_path, model_type), **options)
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_text_alone_and_text_after_an_image(tmp_path: Path, model_type: str) -> None:
-    folder = seeing(tmp_path / "model", model_type)
+    folder = folder_of(tmp_path, model_type)
 
     def text(_library: Any, made: Any) -> Any:
         made.append_tokens(np.array([[5, 6, 7]], np.int32))
@@ -88,7 +93,7 @@ def test_tensors_set_before_the_prompt_is_appended(tmp_path: Path, model_type: s
         made.append_tokens(ids)
         return before, look(made), answer(made)
 
-    same(program, seeing(tmp_path / "model", model_type))
+    same(program, folder_of(tmp_path, model_type))
 
 
 @pytest.mark.parametrize("one_image", [True, False])
@@ -119,6 +124,30 @@ def test_an_image_and_a_sound(tmp_path: Path) -> None:
         return look(made), np.array(made.get_input("audio_features")).tolist(), answer(made)
 
     same(program, seeing(tmp_path / "model", "phi4mm", hears=True))
+
+
+def test_two_sounds_of_two_lengths(tmp_path: Path) -> None:
+    def program(library: Any, made: Any) -> Any:
+        ids = [3, SOUND, SOUND, 4, SOUND, SOUND, SOUND, 5]
+        arrays: dict[str, Any] = {"input_ids": np.array([ids], np.int32)}
+        arrays["audio_embeds"] = np.cos(np.arange(6 * MELS, dtype=np.float32)).reshape(2, 3, MELS)
+        arrays["audio_lengths"] = arrays["audio_sizes"] = np.array([2, 3], np.int64)
+        made.set_inputs(named(library, arrays))
+        return np.array(made.get_input("audio_features")).tolist(), answer(made)
+
+    same(program, seeing(tmp_path / "model", "lfm2_audio", sees=False, hears=True, clips=True))
+
+
+@pytest.mark.parametrize("seconds", [None, 0.5])
+def test_places_in_a_video(tmp_path: Path, seconds: float | None) -> None:
+    def program(library: Any, made: Any) -> Any:
+        ids = [3, START, *[VIDEO] * 6, END, 4]
+        arrays: dict[str, Any] = {"input_ids": np.array([ids], np.int32), "video_grid_thw": np.array([[3, 1, 2]])}
+        arrays |= {} if seconds is None else {"second_per_grid_ts": np.array([seconds], np.float32)}
+        made.set_inputs(named(library, arrays))
+        return np.array(made.get_input("position_ids")).tolist(), answer(made)
+
+    same(program, seeing(tmp_path / "model", "qwen2_5_vl"))
 
 
 def test_inputs_by_the_graphs_own_names(tmp_path: Path) -> None:
