@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError, ModelFolderError, StateError
+from tests.graphs_hybrid import hybrid
 from tests.graphs_seeing import MELS, QWEN, SOUND, named, picture_arrays, picture_inputs, seeing
 
 TYPES = ("phi3v", "gemma3", "gemma4", "mistral3", "qwen2_5_vl")
@@ -249,3 +250,23 @@ def test_places_of_three_numbers_are_given_to_the_decoder(model: og.Model) -> No
             [0, 1, 2, 2, 3, 3, 4, 5],
             [0, 1, 2, 3, 2, 3, 4, 5],
         ]
+
+
+def test_a_snapshot_behind_an_image_can_be_gone_back_to(tmp_path: Path) -> None:
+    model = og.Model(hybrid(tmp_path / "model", embedded=True, model_type="qwen3_5", positions=3))
+    made = generator(model)
+    arrays = {"input_ids": np.array([[5, 6, 7]], np.int32), "pixel_values": np.ones((1, 2), np.float32)}
+    made.set_inputs(named(og, arrays | {"image_sizes": np.array([[1, 1]]), "num_image_tokens": np.array([1])}))
+    expected = made.get_logits()
+    made.snapshot_state()
+    text = go_on(made)
+    with pytest.raises(StateError, match="snapshot"):
+        made.rewind_to(2)
+    for _ in range(2):
+        made.rewind_to(3)
+        np.testing.assert_array_equal(made.get_logits(), expected)
+        assert go_on(made) == text
+    made.rewind_to(0)
+    made.append_tokens([5, 6, 7])
+    assert made.get_input("image_features").shape == (1, 8)
+    np.testing.assert_array_equal(made.get_logits(), expected)

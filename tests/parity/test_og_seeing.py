@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import genai_lab
+from tests.graphs_hybrid import hybrid
 from tests.graphs_seeing import END, MELS, SOUND, START, VIDEO, named, picture_arrays, picture_inputs, seeing
+from tests.graphs_seeing_llama import llama_inputs, llama_that_sees
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
 pytestmark = pytest.mark.og
@@ -158,3 +160,37 @@ def test_inputs_by_the_graphs_own_names(tmp_path: Path) -> None:
         return look(made), answer(made)
 
     same(program, seeing(tmp_path / "model", "phi3v", names={"pixel_values": "pixels"}))
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_fused_attention_behind_an_image(tmp_path: Path, shares: bool) -> None:
+    def program(library: Any, made: Any) -> Any:
+        made.set_inputs(llama_inputs(library, [0.5, 1.5]))
+        prompt = made.token_count()
+        first = answer(made)
+        made.append_tokens(np.array([[8, 9]], np.int32))
+        second = answer(made)
+        if shares:  # without it, there is no going back behind an embedding there
+            made.rewind_to(prompt + 2)
+            made.append_tokens(np.array([[8, 9]], np.int32))
+            second += answer(made)
+        return first, second
+
+    same(program, llama_that_sees(tmp_path / "model", shares=shares))
+
+
+@pytest.mark.parametrize("positions", [2, 3])
+def test_recurrent_layers_behind_an_image(tmp_path: Path, positions: int) -> None:
+    """Every embedding of this model depends on the image's feature."""
+
+    def program(library: Any, made: Any) -> Any:
+        arrays = {"input_ids": [[5, 6, 7]], "pixel_values": [[0.5, 1.0]], "image_sizes": [[1, 1]]}
+        arrays |= {"num_image_tokens": [1]}
+        kinds = {"input_ids": np.int32, "pixel_values": np.float32}
+        made.set_inputs(named(library, {n: np.array(v, kinds.get(n, np.int64)) for n, v in arrays.items()}))
+        first = np.array(made.get_input("image_features")).tolist(), answer(made)
+        made.append_tokens(np.array([[8, 9]], np.int32))
+        return first, answer(made)
+
+    kind = "qwen3_5" if positions == 3 else "gemma3"
+    same(program, hybrid(tmp_path / "model", embedded=True, model_type=kind, positions=positions))
