@@ -19,6 +19,7 @@ TAKEN: Final = (
     "tokenize",
     "run_vision",
     "run_speech",
+    "run_embedding",
     "prepare_inputs",
     "run_prefill",
     "run_decode",

@@ -73,7 +73,7 @@ class One(OneSequence):
         place = self._log.append(tracer, ids, self._cached)
         try:
             for what in self._state.encode(ids, length):
-                tracer.stage(place.run, place.index, what.stage, what.start_ns, what.end_ns, what.features)
+                tracer.stage(place.run, place.index, what.stage, what.start_ns, what.end_ns, what.n)
             self._logits = self._read_all(place)
         except Exception:
             self._state.forget(length)

@@ -56,8 +56,10 @@ class Guide:
         return [] if self._matcher.is_stopped() else [int(token) for token in self._matcher.compute_ff_tokens()]
 
     def accepts(self, answer: NDArray[np.int32], more: NDArray[np.int32]) -> bool:
-        """Whether `answer` [n] could go on with `more` [k]."""
+        """Whether `answer` [n] could go on with `more` [k]. With an image, a negative id, it cannot."""
         self._follow(answer)
+        if bool((more < 0).any()):
+            return False
         return not more.size or int(self._matcher.validate_tokens(more.tolist())) == more.size
 
     def may_end(self, answer: NDArray[np.int32]) -> bool:

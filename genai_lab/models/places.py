@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 
 class Encoding(NamedTuple):
-    """A run of a graph that sees or hears."""
+    """A run of a graph that sees or hears, or of the embedding graph that puts what it gave into the prompt."""
 
     stage: str  # what it is called in a trace
     start_ns: int
     end_ns: int
-    features: int
+    n: int  # features that it gave, or tokens that were embedded
 
 
 class Blind:

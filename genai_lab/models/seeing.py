@@ -58,7 +58,7 @@ class SeeingState(GrowingState):
             StateError: the tensors do not go with one another or with the prompt.
         """
         self._turns.cut(start)
-        given, found, runs = self._staged.take(), {}, []
+        given, found, runs = self._staged.take(), {}, list[Encoding]()
         for name, encoder in self.graph.encoders.items():
             began = perf_counter_ns()
             features = encoder.features(given, self.extras.options)
@@ -68,9 +68,11 @@ class SeeingState(GrowingState):
         pictures = self._marks is not None and has_pictures(tokens, self._marks)
         if not found and not pictures:
             return ()
-        self._check(tokens, start, given, {run.stage: run.features for run in runs})
+        self._check(tokens, start, given, {run.stage: run.n for run in runs})
         places = self._places(tokens, start, given)
+        began = perf_counter_ns()
         embeds = self._embed(tokens, found)
+        runs.append(Encoding("run_embedding", began, perf_counter_ns(), tokens.size))
         self._turns.add(Turn(start, embeds, found, places))
         if start == 0:
             self._first = given

@@ -39,6 +39,7 @@ STAGES = {
     "tokenize": "split into tokens",
     "run_vision": "look at the images",
     "run_speech": "listen to the sounds",
+    "run_embedding": "put them into the prompt",
     "prepare_inputs": "prepare inputs",
     "run_prefill": "run model on the whole prompt (prefill)",
     "run_decode": "run model",

@@ -166,12 +166,12 @@ def test_the_trace_shows_when_images_and_sounds_were_looked_at(tmp_path: Path) -
         made.set_inputs(named(og, arrays))
         go_on(made)
     stages = trace.stages()
-    for name, features in (("run_vision", 2), ("run_speech", 2)):
+    for name, features in (("run_vision", 2), ("run_speech", 2), ("run_embedding", arrays["input_ids"].size)):
         found = stages[stages["stage"] == name]
         assert found["n"].tolist() == [features] and (found["dur_ms"] > 0).all()
         assert found["token"].tolist() == [0]
     order = stages["stage"].tolist()
-    assert order.index("run_vision") < order.index("run_speech") < order.index("run_prefill")
+    assert order.index("run_vision") < order.index("run_speech") < order.index("run_embedding")
 
 
 def test_negative_tokens_are_images_for_penalties_and_pictures(phi: og.Model, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_asking_whether_more_fits_moves_nothing() -> None:
     guide = COMPILER.guide("regex", "[0-9]{4}")
     assert guide.accepts(ids("12"), ids("34"))
     assert not guide.accepts(ids("12"), ids("345"))
+    assert not guide.accepts(ids("12"), np.array([-1], np.int32))  # an image
     assert guide.mask(ids("12")).count == 11  # ten digits and the token "12"
 
 
