@@ -116,7 +116,9 @@ class Decision:
     @property
     def template(self) -> str:
         """The sentence with the operands' names in braces; a policy's own words as they are."""
-        return self.words.replace("{", "{{").replace("}", "}}") or _SENTENCES[self.reason]
+        if not self.words:
+            return _SENTENCES[self.reason]
+        return self.words.replace("{", "{{").replace("}", "}}")
 
     def all_operands(self) -> tuple[tuple[str, int], ...]:
         """The numbers that were compared, and how many tokens were scheduled."""
