@@ -206,6 +206,11 @@ def session_options(wanted: SessionOptions) -> ort.SessionOptions:
         value = getattr(wanted, name)
         if value is not None:
             setattr(options, name, value)
+    for name, theirs in (("log_id", "logid"), ("log_verbosity_level", "log_verbosity_level")):
+        if getattr(wanted, name) is not None:
+            setattr(options, theirs, getattr(wanted, name))
+    if wanted.enable_profiling is not None:  # one file when the session is freed: the prefix, a date and .json
+        options.enable_profiling, options.profile_file_prefix = True, wanted.enable_profiling
     if wanted.graph_optimization_level is not None:
         options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, wanted.graph_optimization_level)
     for key, value in wanted.config_entries.items():

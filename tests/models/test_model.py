@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from pathlib import Path
@@ -122,3 +123,19 @@ def test_a_graph_from_memory_finds_its_weights_in_its_folder(tmp_path: Path, mon
         generator.append_tokens([5, 6])
         generator.generate_next_token()
         assert generator.token_count() == 3
+
+
+def test_a_profile_that_the_config_asks_for_is_written_when_the_model_is_closed(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    options = {"enable_profiling": str(tmp_path / "profile"), "log_id": "mine", "log_verbosity_level": 0}
+    with genai_lab.Model(copy_with(tiny_folder, tmp_path / "model", session_options=options)) as model:
+        state = DecoderState(model, 4)
+        state.prepare(np.array([5, 6], np.int32), 0)
+        state.run()
+        del state
+        gc.collect()
+    gc.collect()
+    (profile,) = tmp_path.glob("profile*.json")
+    kinds = {event.get("args", {}).get("op_name") for event in json.loads(profile.read_text())}
+    assert "GroupQueryAttention" in kinds
