@@ -178,7 +178,12 @@ def _error_of(event: EngineEvent, cause: BaseException | None) -> BaseException 
     if event.finish_reason is not FinishReason.FAILED:
         return None
     error: BaseException
-    if event.error_code is EngineErrorCode.REQUEST_UNSERVICEABLE:
+    if event.error_code is EngineErrorCode.REQUEST_UNSERVICEABLE and event.stop_reason is not None:
+        error = StateError(
+            f"the engine's policy rejected it after {event.usage.generated_tokens} tokens of its answer, and says: "
+            f"{event.stop_reason}"
+        )
+    elif event.error_code is EngineErrorCode.REQUEST_UNSERVICEABLE:
         error = CapacityError(
             f"the conversation needs more blocks than the whole pool has, after {event.usage.generated_tokens} tokens "
             "of its answer; ask for a shorter answer, or make the engine with more num_blocks"

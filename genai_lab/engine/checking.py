@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from genai_lab.engine.plan import QueueView, RequestView, StepPlan, Verdict
+from itertools import chain
+from typing import NoReturn
+
+import numpy as np
+
+from genai_lab.engine.plan import Decision, QueueView, Reason, RequestView, StepPlan, Verdict, operands_of
 from genai_lab.errors import StateError
+
+LARGEST = 2**63 - 1  # of a number that a trace can hold
+RUNS = (Verdict.DECODE, Verdict.PREFILL)
 
 
 class PolicyError(StateError):
@@ -19,6 +27,7 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
     name = type(policy).__name__
     if not isinstance(plan, StepPlan):
         raise PolicyError(f"{name}.plan returned {type(plan).__name__}; a StepPlan is allowed")
+    _check_insides(plan, name)
     known = {r.request: r for r in (*view.waiting, *view.running)}
     waiting = {r.request for r in view.waiting}
     preempted = {d.request for d in plan.others if d.verdict is Verdict.PREEMPT}
@@ -42,6 +51,66 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
     if preempted & waiting:
         raise PolicyError(f"{name} preempted request {min(preempted & waiting)}, which is not running")
     return plan
+
+
+def _check_insides(plan: StepPlan, name: str) -> None:
+    """Everything in a plan is of the kind that a `StepPlan` says."""
+    for part, decisions in (("scheduled", plan.scheduled), ("others", plan.others)):
+        if not isinstance(decisions, tuple | list):
+            _refuse(name, f"StepPlan.{part}", decisions, "a tuple of Decisions; () when there are none")
+        for decision in decisions:
+            if not isinstance(decision, Decision):
+                allowed = "a Decision(request.request, Verdict.WAIT, Reason.POLICY, words='why')"
+                _refuse(name, f"a part of StepPlan.{part}", decision, allowed)
+    for decision in chain(plan.scheduled, plan.others):
+        _check_decision(decision, name)
+    for decision in plan.others:
+        if decision.verdict in RUNS or decision.num_tokens != 0:
+            raise PolicyError(
+                f"{name} put request {decision.request} as {decision.verdict} of {decision.num_tokens} tokens into "
+                "StepPlan.others; WAIT, PREEMPT and REJECT of 0 tokens are allowed there. Who runs is in scheduled"
+            )
+
+
+def _check_decision(decision: Decision, name: str) -> None:
+    number = decision.request
+    if not _is_number(number):
+        _refuse(name, "a Decision's request", number, "a number that the view has (RequestView.request)")
+    where = f"the decision about request {number}"
+    if not isinstance(decision.verdict, Verdict):
+        _refuse(name, f"{where}: verdict", decision.verdict, _names(Verdict))
+    if not isinstance(decision.reason, Reason):
+        _refuse(name, f"{where}: reason", decision.reason, _names(Reason))
+    if not _is_number(decision.num_tokens):
+        _refuse(name, f"{where}: num_tokens", decision.num_tokens, "a whole number (int)")
+    if not isinstance(decision.words, str):
+        _refuse(name, f"{where}: words", decision.words, "a text, such as 'not on Mondays'")
+    pairs = decision.operands
+    if not isinstance(pairs, tuple | list) or not all(map(_is_operand, pairs)):
+        _refuse(name, f"{where}: operands", pairs, "a tuple of (name, whole number) pairs")
+    if not decision.words:
+        missing = operands_of(decision.reason) - {operand for operand, _ in pairs}
+        if missing:
+            raise PolicyError(
+                f"{name} returned {where} with Reason.{decision.reason.name} and without the operands "
+                f"{', '.join(sorted(missing))}, which its sentence names; give them, or words='...' of your own"
+            )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and -LARGEST <= int(value) <= LARGEST
+
+
+def _is_operand(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and _is_number(pair[1])
+
+
+def _names(kind: type[Verdict] | type[Reason]) -> str:
+    return f"a {kind.__name__} ({', '.join(one.name for one in kind)})"
+
+
+def _refuse(name: str, what: str, value: object, allowed: str) -> NoReturn:
+    raise PolicyError(f"{name} returned as {what} {value!r:.60} ({type(value).__name__}); allowed is {allowed}")
 
 
 def _check_scheduled(name: str, request: int, verdict: Verdict, tokens: int, view: RequestView) -> None:

@@ -11,7 +11,7 @@ from genai_lab.engine.conversations import Conversations
 from genai_lab.engine.drafts import DraftCounts
 from genai_lab.engine.events import EngineErrorCode
 from genai_lab.engine.log import EngineLog
-from genai_lab.engine.plan import Status, StepPlan, Verdict
+from genai_lab.engine.plan import Reason, Status, StepPlan, Verdict
 from genai_lab.engine.request import NO_TOKENS, RequestState
 from genai_lab.engine.step import StepRunner
 from genai_lab.engine.view import leader_of
@@ -48,6 +48,8 @@ class StepCommit:
             if decision.verdict is Verdict.PREEMPT:
                 state.status, state.preemptions, state.drafts = Status.WAITING, state.preemptions + 1, NO_TOKENS
             elif decision.verdict is Verdict.REJECT:
+                if state.turn is not None and (decision.words or decision.reason is not Reason.NEVER_FITS):
+                    state.turn.stop_reason = decision.in_words()
                 self._turns.end(state, FinishReason.FAILED, EngineErrorCode.REQUEST_UNSERVICEABLE)
                 self._log.turn(state)
 

@@ -65,7 +65,7 @@ class EngineEvent:
     error_code: EngineErrorCode = EngineErrorCode.NONE
     matched_stop_string_index: int | None = None
     usage: TurnUsage = field(default_factory=TurnUsage)  # of the whole turn, in its last event; zeros before
-    stop_reason: str | None = None  # ours: what a stopping criterion said, with STOPPING_CRITERION
+    stop_reason: str | None = None  # ours: what a stopping criterion said, or a policy that rejected it
 
 
 class EngineEventBuffer:

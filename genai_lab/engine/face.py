@@ -53,6 +53,7 @@ class EngineFace(Closing):
         Raises:
             ArgumentError, ArgumentTypeError: a bad prompt or option; nothing was begun.
             CapacityError: a prompt or its answer does not fit.
+            StateError: the engine's policy rejected one; the message has the policy's words.
 
         >>> engine.generate_all(["Why?", "How?"], max_generated_tokens=20)     # doctest: +SKIP
         """

@@ -257,7 +257,9 @@ def _error_of(event: EngineEvent, cause: BaseException | None, number: int) -> E
     if event.finish_reason is not FinishReason.FAILED:
         return None
     error: Exception
-    if event.error_code is EngineErrorCode.REQUEST_UNSERVICEABLE:
+    if event.error_code is EngineErrorCode.REQUEST_UNSERVICEABLE and event.stop_reason is not None:
+        error = StateError(f"the engine's policy rejected request {number}, and says: {event.stop_reason}")
+    elif event.error_code is EngineErrorCode.REQUEST_UNSERVICEABLE:
         error = CapacityError(
             f"request {number} needs more blocks than the whole pool has; set a smaller max_length, or make the engine "
             "with more num_blocks"

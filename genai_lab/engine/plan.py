@@ -174,9 +174,24 @@ _SENTENCES = {
 }
 
 
+_NAMED = {
+    reason: frozenset(re.findall(r"\{(\w+)\}", sentence)) - {"num_tokens"} for reason, sentence in _SENTENCES.items()
+}
+
+
+def operands_of(reason: Reason) -> frozenset[str]:
+    """Names of the operands that the reason's sentence needs.
+
+    >>> operands_of(Reason.NO_BUDGET)
+    frozenset({'budget'})
+    """
+    return _NAMED[reason]
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Which requests compute how many tokens in this step, who waits, and why."""
+    """Which requests compute how many tokens in this step, who waits, and why. A waiting request about which nothing is
+    decided waits on."""
 
     scheduled: tuple[Decision, ...] = ()  # DECODE and PREFILL, in the order in which they run
     others: tuple[Decision, ...] = ()  # WAIT, PREEMPT, REJECT

@@ -45,7 +45,7 @@ class Turn:
     text: str = ""  # of the answer, kept only as far as stop strings can match
     stream: TokenizerStream | None = None
     finish: FinishReason | None = None
-    stop_reason: str | None = None  # what a person's stopping rule said
+    stop_reason: str | None = None  # what a person's stopping rule said, or a policy that rejected it
     before: RandomStream | None = None  # the stream that a seed of this turn took the place of
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import genai_lab
 from genai_lab.engine import Answer, Decision, Engine, Fcfs, QueueView, Reason, RequestOptions, StepPlan, Verdict
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
 from genai_lab.types import FinishReason
-from tests.engine.asking import alone, prompts
+from tests.engine.asking import alone, drain, prompts
 
 WAIT = 60  # seconds; only a broken engine needs them
 
@@ -239,6 +240,52 @@ def test_a_policy_that_lets_all_wait_is_told(model: genai_lab.Model) -> None:
         request.begin_turn([5, 6, 7])
         with pytest.raises(StateError, match="scheduled nothing"):
             engine.run_until_idle()
+
+
+class Mondays(Fcfs):
+    """Rejects who has a certain number of tokens, however it came to that."""
+
+    def __init__(self, words: str, reason: Reason, at: int) -> None:
+        super().__init__()
+        self.words, self.reason, self.at = words, reason, at
+
+    def plan(self, view: QueueView) -> StepPlan:
+        if all(r.num_tokens != self.at for r in (*view.waiting, *view.running)):
+            return super().plan(view)
+        operands = (("needs_blocks", 9), ("num_blocks", 5))
+        return StepPlan(
+            (),
+            tuple(
+                Decision(r.request, Verdict.REJECT, self.reason, operands=operands, words=self.words)
+                for r in (*view.waiting, *view.running)
+            ),
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "told"),
+    [
+        ("not on {Mondays}", Reason.POLICY, r"not on \{Mondays\}"),
+        ("", Reason.POLICY, "The policy decided so"),
+        ("too big for us", Reason.NEVER_FITS, "too big for us"),
+    ],
+)
+@pytest.mark.parametrize(("at", "answered"), [(3, 0), (5, 2)])
+def test_a_policy_that_rejects_is_heard(
+    model: genai_lab.Model, words: str, reason: Reason, told: str, at: int, answered: int
+) -> None:
+    said = f"policy rejected it after {answered} tokens of its answer, and says: {told}"
+    with Engine(model, policy=Mondays(words, reason, at)) as engine:
+        with pytest.raises(StateError, match=said):
+            engine.generate_all([[5, 6, 7]])
+        with pytest.raises(StateError, match=said):
+            engine.submit([5, 6, 7]).result(WAIT)
+        request = engine.create_request()
+        request.begin_turn([5, 6, 7])
+        *_, last = drain(engine)
+        assert last.finish_reason is FinishReason.FAILED
+        assert last.stop_reason is not None and re.search(told, last.stop_reason)
+        assert engine._cache.usage().blocks_used == 0
 
 
 def test_an_answer_that_outgrows_the_pool_fails_and_says_so(model: genai_lab.Model) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import genai_lab as og
-from genai_lab.engine import Engine, Request
+from genai_lab.engine import Decision, Engine, Fcfs, QueueView, Reason, Request, StepPlan, Verdict
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
 from tests.engine.asking import Tokens, alone, prompts
 
@@ -127,6 +127,18 @@ def test_a_turn_that_fails_is_an_error_of_step(model: og.Model) -> None:
         engine.step()
     assert request.is_turn_complete()
     assert engine.step() is None
+
+
+def test_a_policy_that_rejects_is_heard_in_step(model: og.Model) -> None:
+    class Never(Fcfs):
+        def plan(self, view: QueueView) -> StepPlan:
+            rejected = [Decision(r.request, Verdict.REJECT, Reason.POLICY, words="not today") for r in view.waiting]
+            return StepPlan((), tuple(rejected))
+
+    engine = Engine(model, policy=Never())
+    engine.add_request(made(model, prompts(8)[0], 10))
+    with pytest.raises(StateError, match="policy rejected request 0, and says: not today"):
+        engine.step()
 
 
 def test_requests_of_both_ages_share_an_engine(model: og.Model, engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,6 +208,46 @@ def test_a_plan_that_is_nonsense_names_what_it_did(plan: object, words: str) -> 
     view = queue(waiting(1), waiting(2), budget=30)
     with pytest.raises(PolicyError, match=words):
         check_plan(Fixed(plan).plan(view), view, Fixed(plan))
+
+
+REJECT = (1, Verdict.REJECT, Reason.POLICY)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (StepPlan(({},), ()), "a part of StepPlan.scheduled {} .dict.; allowed is a Decision"),  # type: ignore[arg-type]
+        (StepPlan((), (None,)), "a part of StepPlan.others None .NoneType.; allowed is a Decision"),  # type: ignore[arg-type]
+        (StepPlan(None, None), "StepPlan.scheduled None .NoneType.; allowed is a tuple of Decisions"),  # type: ignore[arg-type]
+        (StepPlan((), run(1, 2)), "StepPlan.others Decision.*; allowed is a tuple of Decisions"),  # type: ignore[arg-type]
+        (StepPlan((run("1", 2),)), "request '1' .str.; allowed is a number that the view has"),  # type: ignore[arg-type]
+        (StepPlan((run([], 2),)), "request .* .list.; allowed is a number"),  # type: ignore[arg-type]
+        (StepPlan((run(1, "2"),)), "request 1: num_tokens '2' .str.; allowed is a whole number"),  # type: ignore[arg-type]
+        (StepPlan((run(1, True),)), "num_tokens True .bool.; allowed is a whole number"),
+        (StepPlan((run(1, 2.0),)), "num_tokens 2.0 .float.; allowed is a whole number"),  # type: ignore[arg-type]
+        (StepPlan((run(1, 2**70),)), "num_tokens .*; allowed is a whole number"),
+        (StepPlan((run(1, 2, "prefill"),)), "verdict 'prefill' .str.; allowed is a Verdict .DECODE, PREFILL, WAIT"),  # type: ignore[arg-type]
+        (StepPlan((), (Decision(1, Verdict.WAIT, "policy"),)), "reason 'policy' .str.; allowed is a Reason"),  # type: ignore[arg-type]
+        (StepPlan((), (Decision(*REJECT, words=None),)), "words None .NoneType.; allowed is a text"),  # type: ignore[arg-type]
+        (StepPlan((), (Decision(*REJECT, operands=None),)), "operands None .NoneType.; allowed is a tuple of"),  # type: ignore[arg-type]
+        (StepPlan((), (Decision(*REJECT, operands=(("a", "b"),)),)), "operands .*; allowed is a tuple of .name"),  # type: ignore[arg-type]
+        (StepPlan((), (Decision(*REJECT, operands=(("a", 2**70),)),)), "operands .*; allowed is a tuple of .name"),
+        (StepPlan((), (Decision(1, Verdict.WAIT, Reason.NO_ROW),)), "Reason.NO_ROW and without the operands rows"),
+        (StepPlan((), (run(1, 2),)), "request 1 as prefill of 2 tokens into StepPlan.others; WAIT, PREEMPT and"),
+        (StepPlan((), (run(1, 2, Verdict.WAIT),)), "request 1 as wait of 2 tokens into StepPlan.others"),
+        (StepPlan((run(1, 2, Verdict.WAIT),)), "scheduled request 1 as wait; its next run is a prefill"),
+    ],
+)
+def test_a_plan_with_wrong_insides_names_what_it_returned(plan: object, words: str) -> None:
+    view = queue(waiting(1), waiting(2))
+    with pytest.raises(PolicyError, match=f"Fixed .*{words}"):
+        check_plan(Fixed(plan).plan(view), view, Fixed(plan))
+
+
+def test_numbers_of_numpy_and_lists_are_a_plan_too() -> None:
+    view = queue(waiting(1))
+    plan: Any = StepPlan([run(np.int64(1), np.int64(2))], [])  # type: ignore[arg-type]
+    assert check_plan(plan, view, Fixed(plan)) is plan
 
 
 def test_keys_without_an_order_are_refused_in_words() -> None:
