@@ -78,6 +78,20 @@ def test_the_chosen_request_s_answer_is_shown_up_to_the_playhead(opened: OpenPag
     expect(root.locator(".gl-trail")).to_contain_text(f"made in step {step}")
 
 
+def test_a_branch_that_no_step_made_is_never_later(page: Page, tmp_path: Path, tiny_folder: Path) -> None:
+    trace = serve_five(tiny_folder)
+    trace.show(model=genai_lab.Model(tiny_folder))
+    trace.branch(3, 9, run=0).wait()
+    branch = len(trace.runs()) - 1
+    root = open_page(page, tmp_path / "trace.html", trace, "engine")
+    root.locator(".gl-playhead .gl-rng").fill("3")
+    root.locator(".gl-playhead [data-request='0']").click()
+    made = len(trace.tokens()[trace.tokens()["run"] == branch])
+    expect(root.locator(f"[data-run='{branch}'] .gl-tk")).to_have_count(made)
+    expect(root.locator(f"[data-run='{branch}'] .gl-tk.gl-later")).to_have_count(0)
+    assert root.locator("[data-run='0'] .gl-tk.gl-later").count() > 0
+
+
 def test_a_block_says_whose_it_is_and_why_and_leads_to_its_token(opened: OpenPage, trace: genai_lab.Trace) -> None:
     root = opened("engine")
     held = {step: trace.state_at(step).holders[0] for step in range(8, 16)}

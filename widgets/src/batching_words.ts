@@ -4,7 +4,7 @@
  * Requests have letters, as in all pictures; step numbers are the engine's own, as in `trace.why(request, step)`.
  */
 import { type Cell, type Event, type Facts, type Lanes, type Moment, type Stretch, sumOf } from "./batching_lanes";
-import { letters } from "./engine_words";
+import { letters, namesRequest, sentence } from "./engine_words";
 import { count, time } from "./format";
 
 /** Kinds in the order of the legend: what it is called there, and in a heading about one request. */
@@ -52,6 +52,7 @@ const OPERANDS: Record<string, string> = {
   rows: "places in the batch",
   head: "first in line",
   winner: "who needed the room",
+  leader: "who reads it for both",
   freed_blocks: "blocks it gives back",
   num_computed: "tokens to read again",
 };
@@ -82,17 +83,14 @@ export function answerOf(engine: Facts, lanes: Lanes, cell: Cell): Answer {
     decision.why,
     itself && `As for request ${letters(itself.request)}: ${itself.why}`,
     hit &&
-      `${plural(hit.tokens, "token")} of its beginning were in the cache already and are not read again. ${hit.why}`,
+      `${plural(hit.tokens, "token")} of its beginning were in the cache already and are not read again. ${sentence(hit.why)}`,
     end && `This is its last step: ${ending(end)}.`,
   ];
   const turn = turns.findLastIndex((t) => engine.stepOfTime(t.arrivedMs) <= step) + 1;
   if (turns.length > 1 && turn) facts.unshift(["turn of the conversation", count(turn)]);
   for (const [name, value] of decision.operands.toReversed())
     if (name !== "num_tokens" || value)
-      facts.unshift([
-        OPERANDS[name] ?? name.replaceAll("_", " "),
-        /head|winner/.test(name) ? letters(value) : count(value),
-      ]);
+      facts.unshift([OPERANDS[name] ?? name.replaceAll("_", " "), namesRequest(name) ? letters(value) : count(value)]);
   return { head: `${head}${headingOf(now.kind)}${nth}`, text: text.filter(Boolean).join(" ").trim(), facts };
 }
 

@@ -43,12 +43,13 @@ function markTokens(store: Store, text: Element): void {
   const size = engine.blockSize || 1;
   for (const box of text.querySelectorAll<HTMLElement>("[data-run]")) {
     const rows = store.run(Number(box.dataset.run))?.rows ?? [];
+    const served = !!engine.turnOfRun(Number(box.dataset.run)); // a branch is no turn: no step makes its tokens
     for (const span of box.querySelectorAll<HTMLElement>(".gl-tk")) {
       const row = rows[Number(span.dataset.i)];
       if (row === undefined) continue;
-      const inside = place >= 0 && Math.floor(store.tokens.get("position", row) / size) === place;
+      const inside = served && place >= 0 && Math.floor(store.tokens.get("position", row) / size) === place;
       span.classList.toggle("gl-inb", inside);
-      span.classList.toggle("gl-later", store.stepOfRow(row) > step);
+      span.classList.toggle("gl-later", served && store.stepOfRow(row) > step);
     }
   }
 }

@@ -245,7 +245,12 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
     slider.style.setProperty("--f", `${last > 0 ? (at.step / last) * 100 : 100}%`);
     const [number, first, final] = [at.step, 0, last].map((i) => count(engine.stepAt(i).step));
     flag(slider, "aria-valuetext", `step ${number} of ${first} to ${final}`);
-    refill(where, "step ", h("b", {}, number), engine.stepAt(0).step ? ` of ${first} to ${final}` : ` of ${final}`);
+    refill(
+      where,
+      "step ",
+      h("b", {}, number),
+      engine.stepAt(0).step ? ` of ${first} to ${final}` : `, the last is ${final}`,
+    );
     const name = head.playing ? "Pause (space)" : "Play (space)";
     flag(playButton, "aria-label", name);
     flag(playButton, "title", name);

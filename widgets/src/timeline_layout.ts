@@ -227,8 +227,9 @@ export function layOut(
   const chosen = tokens[selected];
   laneNames(page, typical);
 
-  const close = view.to - view.from < Math.max(100, 6 * typical) && chosen && selected > 0;
-  const ticks = axis(page, c, close ? chosen.from : 0);
+  // near a token, times count from it; a view that shows the run's beginning counts from there
+  const near = view.from > times.from && view.to - view.from < Math.max(100, 6 * typical);
+  const ticks = axis(page, c, near && chosen && selected > 0 ? chosen.from : 0);
 
   const read = { fill: "run", token: prompt, name: phases.first[0] } as const;
   if (first) page.inside(page.box("phase", times.from, first.to, read), phases.first, "on-run");

@@ -36,12 +36,14 @@ test("an operand of a person's own policy keeps its name, one that is a request 
     operands: [
       ["my_score", 7],
       ["head", 2],
+      ["leader", 1],
     ] as [string, number][],
   };
   const { facts } = ask({ ...engine, decisions: () => [decision], decision: () => decision }, 0, 0);
-  expect(facts.slice(0, 2)).toEqual([
+  expect(facts.slice(0, 3)).toEqual([
     ["my score", "7"],
     ["first in line", "C"],
+    ["who reads it for both", "B"],
   ]);
 });
 
@@ -52,6 +54,18 @@ test("a hit says how much need not be read, the last step why it is the last", (
   const { hits, ends } = lanes.list[5];
   expect(ask(engine, 5, hits[0].from).text).toContain("32 tokens of its beginning were in the cache already");
   expect(ask(engine, 5, ends[0].from).text).toContain("This is its last step: it said that its answer ends.");
+});
+
+test("why no more was found in the cache is a sentence of its own", () => {
+  const engine = eight();
+  const lanes = new Lanes();
+  lanes.update(engine);
+  const step = lanes.list[5].hits[0].from;
+  const why = "the last 4 tokens do not fill a block, and only full blocks are kept";
+  const admissions = (i: number) => engine.admissions(i).map((a) => ({ ...a, why: i === step ? why : a.why }));
+  expect(ask({ ...engine, admissions }, 5, step).text).toContain(
+    "are not read again. The last 4 tokens do not fill a block, and only full blocks are kept.",
+  );
 });
 
 test("a step without a decision says where the request is", () => {

@@ -120,6 +120,18 @@ test("the first token's flag, the playhead and the picked token stand at their t
   expect(layOut(times, around(40, 1), 5, 800, measure, words, phases)).toMatchObject({ playhead: null, picked: null });
 });
 
+test("a whole run begins at 0, however short it is; near a token, times count from it", () => {
+  const short = timesOf(2);
+  const ticksOf = (view: Range) => {
+    const { labels } = layOut(short, view, 2, 900, measure, words, { ...phases, flag: null });
+    return labels.filter((l) => l.y === HEIGHT - 4).map((l) => l.text);
+  };
+  short.typical = 100; // so that the run is no longer than six of them
+  expect(ticksOf({ from: 0, to: short.to })[0]).toBe("0 ms");
+  expect(ticksOf({ from: 0, to: short.to }).join()).not.toMatch(/[−+]/);
+  expect(ticksOf({ from: 170, to: short.to }).join()).toMatch(/−.*\b0 ms.*\+/);
+});
+
 test.each([whole, { from: 400, to: 520 }, around(56, 0.4)])("a bar stands under its token, as wide as it", (view) => {
   const { boxes } = layOut(times, view, 56, 900, measure, words, phases);
   const bars = boxes.filter((b) => b.lane === "bars");
