@@ -136,9 +136,9 @@ trace.requests()[["request", "prompt_tokens", "cached_prompt_tokens", "queue_ms"
 # ## A smaller pool
 # With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the one that came last
 # gives up its place (a cross), and later reads everything again. This is called **preemption**. Click *loses its place*
-# to see who needed the block and what it cost. The answers should not change. (On some processors the 4-bit kernels
-# round a batch a little differently from a single row, so that an answer may turn another way; with `int8` or `fp32` it
-# cannot.)
+# to see who needed the block and what it cost. The answers are the same as before: what an answer says does not depend
+# on who else is answered, nor on having lost its place. (On some processors an engine's numbers differ in their last
+# digits from those of a `Generator` that answers alone; `engine.batch_is_exact` says whether they do here.)
 
 # %%
 tight, again = serve(num_blocks=10)
