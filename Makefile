@@ -4,7 +4,7 @@
 VENV ?= .venv
 export VENV
 PY := $(VENV)/bin/python
-PROMPT ?= What is the capital of France?
+PROMPT ?= Write one sentence about the sea.
 export PROMPT
 DEMO_ARGS ?= --temperature 0.8 --top-k 40 --top-p 0.9 --seed 4
 LAB_ARGS ?=

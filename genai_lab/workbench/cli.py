@@ -28,7 +28,7 @@ SAMPLING_FLAGS: dict[str, tuple[type[int] | type[float], str, str]] = {
     "random_seed": (int, "N", "the same seed draws the same answer"),
     "repetition_penalty": (float, "X", "above 1 makes words that were used less likely"),
 }
-PROMPT = "What is the capital of France?"
+PROMPT = "Write one sentence about the sea."  # sensible however the small model is sampled
 EXAMPLES = """examples:
   genai-lab demo "Why is the sky blue?"
   genai-lab demo --temperature 0.8 --seed 7 --out story.html "Tell me a story."

@@ -12,7 +12,7 @@ import pytest
 
 import genai_lab as og
 from genai_lab._version import __version__
-from genai_lab.workbench.cli import main
+from genai_lab.workbench.cli import PROMPT, main
 from tests.workbench.live_tools import PATIENCE, Held
 
 pytestmark = pytest.mark.usefixtures("background")
@@ -172,6 +172,18 @@ def test_an_interrupt_before_the_answer_ends_cleanly(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_question_that_nobody_asked_is_answered(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    makefile = (Path(__file__).resolve().parents[2] / "Makefile").read_text(encoding="utf-8")
+    assert f"PROMPT ?= {PROMPT}\n" in makefile
+    out = tmp_path / "trace.html"
+    assert main(["demo", "--model", str(model_folder), "--out", str(out)]) == 0
+    answer, summary = capsys.readouterr().out.split("\n\n")
+    assert "sea" in answer
+    assert "the model ended its answer" in summary
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["model-folder", "--help"], ["--version"]])
 def test_help_and_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -211,7 +223,7 @@ def test_an_interrupt_keeps_what_there_is(
 
 INTERRUPTED = """
 import sys
-from genai_lab.workbench.cli import main
+from genai_lab.workbench.cli import PROMPT, main
 from genai_lab.workbench.live import Live
 def wrote(live):
     print("writing", flush=True)
