@@ -31,7 +31,10 @@ what is not so.
 - **same**: called as there, it answers as there; an error here is also an error of the class there.
 - **same, more**: and it also takes or gives what there it does not.
 - **differs**: it is here, and some calls answer otherwise.
-- **not here**: the name is here, and refuses with the reason.
+- **not here**: the name is here, and refuses with the reason, whatever it is given.
+
+Rules of whole engines and of the module (threads, errors, the order in which conversations get their places) stand at
+the end; a row does not repeat them.
 
 `import genai_lab as og`, or run a script unchanged: `python -m genai_lab.as_og script.py`.
 """
@@ -59,7 +62,7 @@ def written(og: ModuleType) -> str:
     for owner in owners:
         parts.append(f"## {owner or 'Functions'}\n\n| member | here | |\n|---|---|---|")
         parts[-1] += "".join(f"\n{_line(member, row)}" for member, row in rows if member.owner == owner) + "\n"
-    parts.append("## Rules that no single member shows\n\n| about | there | here | looked at by |\n|---|---|---|---|")
+    parts.append("## Rules that show in no single call\n\n| about | there | here | looked at by |\n|---|---|---|---|")
     parts[-1] += "".join(f"\n| {b.about} | {b.there} | {b.here} | `{b.test}` |" for b in BEHAVIOURS) + "\n"
     return "\n".join(parts)
 
@@ -94,6 +97,15 @@ def problems(root: Path = ROOT) -> list[str]:
         f"tools/compat_reasons.py: {name} is said to be {row.status.value!r} without a reason"
         for name, row in ROWS.items()
         if row.status is not Status.SAME and not row.why
+    ]
+    complaints += [
+        f"tools/compat_reasons.py: {name} is met by a rule of its own ({b.about}), but its row says "
+        f"{ROWS[name].status.value!r}"
+        if name in ROWS
+        else f"tools/compat_reasons.py: there is no {name} to have the rule {b.about!r}"
+        for b in BEHAVIOURS
+        for name in b.members.split()
+        if name not in ROWS or ROWS[name].status is Status.SAME
     ]
     complaints += [f"{b.test}: named in a row, but does not exist" for b in BEHAVIOURS if not (root / b.test).is_file()]
     complaints += [f"genai_lab: {words}" for member in found.values() for words in differences(genai_lab, member)]

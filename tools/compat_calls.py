@@ -69,6 +69,20 @@ def _rewound(made: Any) -> list[int]:
     return [int(token) for token in made.get_sequence(0)]
 
 
+def _back_in_a_grammar(s: Stage) -> str:
+    """What an answer to a grammar of one word comes to when its last token is taken back once."""
+    params = s.params(max_length=24)
+    params.set_guidance("regex", "abcdefgh")
+    made = s.lib.Generator(s.model, params)
+    made.append_tokens(PROMPT)
+    for _ in range(3):
+        made.generate_next_token()
+    made.rewind_to(made.token_count() - 1)
+    while not made.is_done():
+        made.generate_next_token()
+    return str(s.tokenizer.decode(made.get_sequence(0)[len(PROMPT) :]))
+
+
 def _with_logits(made: Any) -> int:
     logits = np.zeros_like(made.get_logits())
     logits[..., 7] = 1
@@ -182,7 +196,9 @@ MODEL = {
         ]
     ),
     "MultiModalProcessor.__call__": Calls(
-        absent=lambda s: s.lib.MultiModalProcessor(s.tokenizer)("Hi", images=s.lib.Images.open_bytes(b"x"))
+        absent=lambda s: s.lib.MultiModalProcessor(s.tokenizer)("Hi", images=s.lib.Images.open_bytes(b"x")),
+        here=lambda s: s.lib.MultiModalProcessor(s.tokenizer)("Hi")["input_ids"].as_numpy(),
+        why_not_there=NO_MEDIA_MODEL,
     ),
     "MultiModalProcessor.create_stream": Calls(
         here=lambda s: s.lib.MultiModalProcessor(s.tokenizer).create_stream().decode(72), why_not_there=NO_MEDIA_MODEL
@@ -343,7 +359,11 @@ GENERATOR = {
     "Generator.get_sequence": Calls(
         same=lambda s: s.generator(2).get_sequence(0), differs=lambda s: s.generator().get_sequence(1)
     ),
-    "Generator.get_speculative_stats": Calls(same=lambda s: sorted(s.generator(1).get_speculative_stats())),
+    "Generator.get_speculative_stats": Calls(
+        same=lambda s: sorted(s.generator(1).get_speculative_stats()),
+        here=lambda s: s.generator(1).get_speculative_stats(),
+        why_not_there="tests/parity/test_og_speculative.py counts on a model with a draft",
+    ),
     "Generator.is_done": Calls(same=lambda s: [s.empty().is_done(), s.generator().is_done(), s.generator(9).is_done()]),
     "Generator.rewind_to": Calls(
         same=lambda s: [
@@ -351,10 +371,13 @@ GENERATOR = {
             refused(lambda: s.generator().rewind_to(-1)),
             refused(lambda: s.generator().rewind_to(99)),
             refused(lambda: s.generator().rewind_to("a")),
-        ]
+        ],
+        differs=_back_in_a_grammar,
     ),
     "Generator.set_active_adapter": Calls(
-        same=lambda s: s.generator().set_active_adapter(s.lib.Adapters(s.model), "x")
+        same=lambda s: s.generator().set_active_adapter(s.lib.Adapters(s.model), "x"),
+        here=lambda s: callable(s.generator().set_active_adapter),
+        why_not_there="tests/parity/test_og_graphs_of_stages.py has a model of several graphs",
     ),
     "Generator.set_hidden_states": Calls(
         same=lambda s: s.generator().set_hidden_states(np.zeros((1, 1, 8), np.float32))

@@ -143,7 +143,9 @@ ENGINE: dict[str, Calls] = {
             refused(lambda: s.engine().run(s.engine().create_event_buffer(1))),
             refused(lambda: s.engine().run(5)),
             [event.token for event in s.events(1)],
-        ]
+        ],
+        here=lambda s: len(_buffer(s)),
+        why_not_there="tests/parity/test_og_paged_engine.py has a graph that reads block tables",
     ),
     **each(
         "EngineCapabilities",
@@ -213,12 +215,16 @@ ENGINE: dict[str, Calls] = {
             refused(lambda: s.turn(lambda o: o.set_guidance("regex", "x", True))),
         ]
     ),
-    "TurnOptions.set_seed": Calls(same=lambda s: [s.set_one("seed", value) for value in (-1, 1 << 70, "a")]),
+    "TurnOptions.set_seed": Calls(
+        same=lambda s: [s.set_one("seed", value) for value in (-1, 1 << 70, "a")],
+        differs=lambda s: s.set_one("seed", 4),
+    ),
     "TurnOptions.set_stop_strings": Calls(
         same=lambda s: [
             s.set_one("stop_strings", value)
             for value in ([], "ab", [1], [""], [f"s{n}" for n in range(17)], ["a\0b"], ["x" * 20_000])
-        ]
+        ],
+        differs=lambda s: s.set_one("stop_strings", ["ab"]),
     ),
     **each(
         "TurnOptions",

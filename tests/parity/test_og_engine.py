@@ -93,6 +93,18 @@ def drain(engine: Any, requests: list[Any], capacity: int = 8) -> list[list[tupl
     return found
 
 
+def test_logits_of_the_last_position_are_enough_here_and_not_there(tmp_path: Path) -> None:
+    folder = tiny_model_folder(tmp_path / "model")
+    errors = []
+    for library in LIBRARIES:
+        engine = library.Engine(library.Model(str(folder)))
+        request = engine.create_request()
+        request.begin_turn(prompt(5), options(library, request, 3))
+        errors.append([error for *_, error, _, _ in drain(engine, [request])[0]])
+    assert set(errors[0]) == {"ENGINE_EXECUTION_FAILURE"}
+    assert errors[1] == ["NONE"] * 3
+
+
 def refusal(call: Callable[[], object]) -> str:
     """Whether a call is refused; the kinds of errors have other names in the two libraries."""
     try:
