@@ -142,7 +142,7 @@ def choose(
         choice = select(scores, chooser)
         place.tracer.stage(place.run, place.index, chooser.selector, start, perf_counter_ns())
         return with_stop(choice, sequence, chooser), changes
-    except Exception:
+    except BaseException:
         if before is not None:
             chooser.stream.restore(before)
         raise

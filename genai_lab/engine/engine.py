@@ -161,6 +161,7 @@ class Engine(EngineFace):
 
     def get_capabilities(self) -> EngineCapabilities:
         """Sizes, and what holds of the numbers on this processor; measures that if nobody has yet."""
+        self._check_open()
         facts, limits = self._runs.facts(), self.limits
         equals = facts.is_exact or self.exact
         return EngineCapabilities(
@@ -176,6 +177,7 @@ class Engine(EngineFace):
     def max_draft_tokens_per_proposal(self) -> int:
         """Tokens that `Request.set_draft_tokens` may propose at once; 0 when proposals cannot be verified: the graph
         gives the last position's logits only, or `exact` forbids a run that reads several tokens of an answer."""
+        self._check_open()
         possible = self._runs.executor.has_all_logits and not self.exact
         rings = self.model.paged is not None and self.model.paged.rings  # they hold one piece of a prompt
         most = self.limits.chunk_size if rings else self.limits.max_scheduled_tokens
@@ -183,6 +185,7 @@ class Engine(EngineFace):
 
     def get_speculative_stats(self) -> dict[str, Any]:
         """What became of proposed tokens so far, by onnxruntime-genai's names."""
+        self._check_open()
         return self._commit.drafted.stats()
 
     # ---- the calls before onnxruntime-genai 0.17
@@ -209,6 +212,7 @@ class Engine(EngineFace):
     def batch_is_exact(self) -> bool:
         """Whether on this processor, for this model, a row decoded in a batch gets bit by bit what it gets alone.
         Measured by three decodes, once for each model."""
+        self._check_open()
         return self._runs.facts().is_exact
 
     def view(self) -> QueueView:
@@ -245,32 +249,36 @@ class Engine(EngineFace):
     def _advance(self) -> tuple[Decision, ...]:
         with self._lock:
             self._check_open()
-            if not self.check_invariants:
-                return self._one_step()
-            before = take_snapshot(self)
-            decisions: tuple[Decision, ...] = ()
-            try:
-                decisions = self._one_step()
-                return decisions
-            finally:
-                raise_if_step_broken(StepRecord(before, decisions, take_snapshot(self)))
+            decisions = self._checked_step() if self.check_invariants else self._one_step()
+            self._lock.let_interrupt_through()
+            return decisions
+
+    def _checked_step(self) -> tuple[Decision, ...]:
+        before = take_snapshot(self)
+        decisions: tuple[Decision, ...] = ()
+        try:
+            decisions = self._one_step()
+            return decisions
+        finally:
+            raise_if_step_broken(StepRecord(before, decisions, take_snapshot(self)))
 
     def _one_step(self) -> tuple[Decision, ...]:
         start = perf_counter_ns()
         self._log.follow(self._tracer if self._tracer is not None else current_tracer())
         self._runs.recorded = self._log.enabled
-        view = self.view()
-        plan = check_plan(self.policy.plan(view), view, self.policy)
-        outcome = self._runner.reserve(plan, self._states, self.steps, self._evict_idle)
-        try:
-            self._runner.run(outcome, self._held_tokens())
-            self._runner.choose(outcome, self._log.place)
-        except Exception:
-            self._runner.undo(outcome)
-            raise
+        with self._lock.guest():  # a person's policies, processors and samplers are asked
+            view = self.view()
+            plan = check_plan(self.policy.plan(view), view, self.policy)
+            outcome = self._runner.reserve(plan, self._states, self.steps, self._evict_idle)
+            try:
+                self._runner.run(outcome, self._held_tokens())
+                self._runner.choose(outcome, self._log.place)
+            except BaseException:  # an interrupt is undone as any error is
+                self._runner.undo(outcome)
+                raise
         try:
             self._commit.commit(plan, outcome)
-        except Exception as error:
+        except BaseException as error:
             self._conversations.broken = error
             raise
         holders = [state for state in self._states.values() if state.row is not None]

@@ -151,11 +151,14 @@ class EngineFace(Closing):
 
         The thread records into what recorded where it was started (`with genai_lab.record()`).
         """
-        self._live()._driver.start()
+        engine = self._live()
+        engine._lock.check_no_guest()
+        engine._driver.start()
 
     def stop(self) -> None:
         """End the background thread after the step under way. Answers that are not over end with a StateError."""
         engine = _engine(self)
+        engine._lock.check_no_guest()
         engine._driver.stop()
         _fail_open(engine, StateError("the engine was stopped before the answer ended; submit it again after start()"))
 
@@ -164,6 +167,7 @@ class EngineFace(Closing):
     def close(self) -> None:
         """Stop, close every request and give the memory back; closing twice is allowed. Later calls are StateErrors."""
         engine = _engine(self)
+        engine._lock.check_no_guest()
         engine._driver.stop()
         _fail_open(engine, StateError("the engine was closed before the answer ended"))
         engine._give_back()

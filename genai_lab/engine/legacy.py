@@ -169,7 +169,7 @@ class OldRequests:
         engine._conversations.create(engine, request, options)
         try:
             self._begin(engine, request, old, tokens)
-        except Exception:
+        except BaseException:
             request.close()
             old.prompt.append(tokens)
             raise
@@ -181,7 +181,7 @@ class OldRequests:
         old.complete = False
         try:
             self._begin(request._live(), request, old, old.take_prompt())
-        except Exception:
+        except BaseException:
             old.complete = True
             raise
 

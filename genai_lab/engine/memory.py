@@ -51,7 +51,7 @@ class Memory:
         state.miss = allocation.match.miss
         try:
             self.store.load(state.row, allocation.loads)
-        except Exception:
+        except BaseException:
             self.evict(state)
             raise
         if state.turn is not None and state.turn.generated == 0:

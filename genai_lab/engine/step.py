@@ -51,7 +51,7 @@ class StepRunner:
                 self._send_away(outcome, states[decision.request], decision, step)
             for decision in plan.scheduled:
                 self._reserve_into(outcome, states[decision.request], decision, step, make_room)
-        except Exception:
+        except BaseException:
             self.undo(outcome)
             raise
         return outcome

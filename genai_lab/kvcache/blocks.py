@@ -84,7 +84,7 @@ class BlockPool:
         try:
             for _ in range(count):
                 taken.append(self._take_one(request, step))
-        except Exception:  # a policy may raise anything
+        except BaseException:  # a policy may raise anything
             self.put_back(taken)
             raise
         return tuple(taken)

@@ -57,7 +57,7 @@ class OwnProcessor:
     def _call(self, logits: NDArray[np.float32], tokens: NDArray[np.int32]) -> Any:
         try:
             return self.function(tokens, logits)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise_named("logits processor", self.name, self.function, error)
 
     def _checked(self, answer: object, vocab_size: int) -> NDArray[np.float32]:
@@ -89,7 +89,7 @@ class OwnSampler:
         """The token it takes from processed logits [V]; its probability is the one at temperature 1."""
         try:
             token = self.function(read_only(logits), stream.numpy)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise_named("sampler", self.name, self.function, error)
         if isinstance(token, np.ndarray) and token.size == 1:
             token = token.reshape(())[()]
@@ -117,7 +117,7 @@ class OwnStopping:
         """Why a sequence of `tokens` [n] is over; None while it goes on."""
         try:
             answer = self.function(read_only(tokens))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise_named("stopping criterion", self.name, self.function, error)
         if isinstance(answer, str):
             return f"{self.name}: {answer[:_MAX_REASON]}" if answer else None
@@ -136,7 +136,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def raise_named(kind: str, name: str, function: object, error: Exception) -> NoReturn:
+def raise_named(kind: str, name: str, function: object, error: BaseException) -> NoReturn:
     """Raises a `CallableError` that names the callable and its line."""
     raise CallableError(
         f"the {kind} {name!r} raised {type(error).__name__}: {error}\n{_line_of(function, error)}Nothing was appended; "
@@ -144,7 +144,7 @@ def raise_named(kind: str, name: str, function: object, error: Exception) -> NoR
     ) from error
 
 
-def _line_of(function: object, error: Exception) -> str:
+def _line_of(function: object, error: BaseException) -> str:
     """Where in the callable's own file it happened, with the line itself."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is our call
     if not frames:
