@@ -220,7 +220,7 @@ class Engine(EngineFace):
         return queue_view(self._states, self._memory, self.limits, self.steps)
 
     def step(self) -> Any:
-        """One step; returns what was decided about every request that the policy saw, a tuple of `Decision`.
+        """One step; returns what the policy decided, a tuple of `Decision`.
 
         With requests of the earlier API (`add_request`): as many steps as it takes until one of them has something
         new; returns that request, or None when all are done.

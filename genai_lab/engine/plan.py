@@ -75,7 +75,9 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """The moment before a step."""
+    """The moment before a step: everybody who runs or waits, however many. What a waiting request would take over from
+    the prefix cache is looked up again only when the cache has changed for it, so a long queue costs a few microseconds
+    a request."""
 
     step: int
     waiting: tuple[RequestView, ...]  # in order of arrival; preempted ones first

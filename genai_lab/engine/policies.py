@@ -19,6 +19,8 @@ from genai_lab.engine.checking import PolicyError
 from genai_lab.engine.plan import Decision, QueueView, Reason, RequestView, StepPlan, Verdict
 from genai_lab.errors import ArgumentError, wrong_kind
 
+EXPLAINED = 64  # waiting requests that a plan says something about, apart from those that it runs or rejects
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -66,7 +68,7 @@ class OrderedPolicy:
         return request.arrival_step
 
     def plan(self, view: QueueView) -> StepPlan:
-        """Decide the step."""
+        """Decide the step. Of those who wait, the first 64 are told why; the rest wait without a word."""
         draft = _Draft(view, view.budget, view.free_blocks, view.free_rows)
         running = sorted(view.running, key=lambda r: (not r.is_decode,))
         for request in running:
@@ -115,7 +117,11 @@ class OrderedPolicy:
     def _admit(self, draft: _Draft) -> None:
         view = draft.view
         head: RequestView | None = None
+        before = len(draft.others)
         for request in self._in_order(view):
+            no_more = draft.preempted or (head is not None and not self.skip_blocked)
+            if no_more and len(draft.others) - before >= EXPLAINED:
+                break
             if request.follows is not None:
                 draft.decide(request, Verdict.WAIT, Reason.FOLLOWS, leader=request.follows)
             elif self.read_once and request.beginning in draft.reading:
@@ -126,6 +132,7 @@ class OrderedPolicy:
                 draft.decide(request, Verdict.WAIT, Reason.BEHIND, head=head.request)
             elif not self._admitted(draft, request):
                 head = head or request
+        draft.others[before:] = _first_waits(draft.others[before:])
 
     def _in_order(self, view: QueueView) -> list[RequestView]:
         """Those who wait: the preempted first, then by `key`, which is a stranger's word."""
@@ -166,6 +173,13 @@ class OrderedPolicy:
             draft.rows -= 1
             return True
         return False
+
+
+def _first_waits(decisions: list[Decision]) -> list[Decision]:
+    """Without those that wait after the first `EXPLAINED`: a long queue would fill a trace with the same sentence."""
+    waits = [decision for decision in decisions if decision.verdict is Verdict.WAIT]
+    silent = {decision.request for decision in waits[EXPLAINED:]}
+    return [decision for decision in decisions if decision.request not in silent]
 
 
 def _has_no_order(key: Any) -> bool:
@@ -255,4 +269,6 @@ class Static(OrderedPolicy):
             super()._admit(draft)
             return
         words = f"It waits for the batch of {count} under way to end (static batching)."
-        draft.others += [Decision(r.request, Verdict.WAIT, Reason.POLICY, words=words) for r in draft.view.waiting]
+        draft.others += [
+            Decision(r.request, Verdict.WAIT, Reason.POLICY, words=words) for r in draft.view.waiting[:EXPLAINED]
+        ]

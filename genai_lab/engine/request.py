@@ -159,7 +159,14 @@ class RequestState:
                 return False, stop - computed
         return True, 1 + self.drafts.size
 
-    def view(self, held_blocks: int, cached: int, follows: int | None = None, past_blocks: int = 0) -> RequestView:
+    def view(
+        self,
+        held_blocks: int,
+        cached: int,
+        follows: int | None = None,
+        past_blocks: int = 0,
+        beginning: int | None = None,
+    ) -> RequestView:
         """What a policy may know. `cached`: tokens it would take over, while it waits."""
         computed = cached if self.status is Status.WAITING else self.computed
         is_decode, tokens = self.next_run(computed)
@@ -176,6 +183,7 @@ class RequestState:
             preemptions=self.preemptions,
             follows=follows,
             past_blocks=past_blocks,
+            beginning=beginning,
         )
 
     def marked_tokens(self) -> NDArray[np.int32]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from genai_lab.engine.limits import EngineLimits
 from genai_lab.engine.memory import Memory
 from genai_lab.engine.plan import QueueView, RequestView, Status
 from genai_lab.engine.request import RequestState
 from genai_lab.kvcache import PagedCache
+from genai_lab.kvcache.waiting import NextBlock, WaitingPrefix
 
-LOOKED_AT = 64  # waiting requests that a policy sees in one step
 BUSY = (Status.WAITING, Status.RUNNING)
 
 States = Mapping[int, RequestState]
@@ -25,13 +24,16 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
     waiting = sorted(by_status[Status.WAITING], key=lambda s: (s.preemptions == 0, s.arrival_step, s.request))
     idle = [s.request for s in by_status[Status.IDLE] if s.row is not None]
     cache = memory.cache
-    views = [_view_waiting(state, states, memory) for state in waiting[:LOOKED_AT]]
-    views += [_view_running(state, cache) for state in by_status[Status.RUNNING]]
-    views = _with_beginnings(views, states, memory)
+    running = by_status[Status.RUNNING]
+    prefixes = [_prefix_of(state, memory) for state in waiting]
+    cache.keep_waiting(state.request for state in waiting)
+    beginnings = _beginnings(waiting, prefixes, running, memory)
     return QueueView(
         step=step,
-        waiting=tuple(view for view in views if view.status is Status.WAITING),
-        running=tuple(view for view in views if view.status is Status.RUNNING),
+        waiting=tuple(
+            _view_waiting(state, prefix, states, beginnings) for state, prefix in zip(waiting, prefixes, strict=True)
+        ),
+        running=tuple(_view_running(state, cache, beginnings) for state in running),
         budget=limits.max_scheduled_tokens,
         free_rows=memory.table.free + len(idle),
         free_blocks=cache.pool.num_free + sum(cache.num_blocks_of(n) for n in idle),
@@ -55,33 +57,51 @@ def leader_of(state: RequestState, states: States) -> RequestState | None:
     return leader if leader.turn.generated == 0 else None
 
 
-def _view_waiting(state: RequestState, states: States, memory: Memory) -> RequestView:
-    match = memory.cache.match_prefix(memory.findable(state), state.options.adapter, state.options.salt)
+def _prefix_of(state: RequestState, memory: Memory) -> WaitingPrefix:
+    """What a waiting request would take over. Turn ids are never given twice, so id and length tell its tokens."""
+    version = (state.last_turn, len(state.sequence))
+    return memory.cache.waiting_prefix(
+        state.request, version, memory.findable(state), state.options.adapter, state.options.salt
+    )
+
+
+def _view_waiting(
+    state: RequestState, prefix: WaitingPrefix, states: States, beginnings: Mapping[int, int]
+) -> RequestView:
     leader = leader_of(state, states)
     follows = None if leader is None else leader.request
-    return state.view(len(match.blocks), match.num_cached_tokens, follows, match.first_block)
+    beginning = beginnings.get(state.request)
+    return state.view(prefix.num_blocks, prefix.num_cached_tokens, follows, prefix.first_block, beginning)
 
 
-def _view_running(state: RequestState, cache: PagedCache) -> RequestView:
-    return state.view(cache.num_blocks_of(state.request), state.computed, past_blocks=cache.first_block(state.request))
+def _view_running(state: RequestState, cache: PagedCache, beginnings: Mapping[int, int]) -> RequestView:
+    held, past = cache.num_blocks_of(state.request), cache.first_block(state.request)
+    return state.view(held, state.computed, past_blocks=past, beginning=beginnings.get(state.request))
 
 
-def _with_beginnings(views: list[RequestView], states: States, memory: Memory) -> list[RequestView]:
-    """The views, with a common number for those that need the same block next."""
-    first: dict[tuple[str, str, bytes], int] = {}
+def _beginnings(
+    waiting: Sequence[RequestState], prefixes: Sequence[WaitingPrefix], running: Sequence[RequestState], memory: Memory
+) -> dict[int, int]:
+    """A common number, by request, for those that need the same block next: that of the first of them."""
+    if not memory.cache.adopts_any_block:
+        return {}
+    first: dict[NextBlock, int] = {}
     groups: dict[int, int] = {}  # request -> the first that needs the same block
-    for view in views if memory.cache.adopts_any_block else ():
-        needed = _next_block(view, states[view.request], memory)
+    for state, prefix in zip(waiting, prefixes, strict=True):
+        if prefix.next_block is not None and not state.next_run(prefix.num_cached_tokens)[0]:
+            groups[state.request] = first.setdefault(prefix.next_block, state.request)
+    for state in running:
+        needed = _next_block(state, memory)
         if needed is not None:
-            groups[view.request] = first.setdefault(needed, view.request)
+            groups[state.request] = first.setdefault(needed, state.request)
     shared = {leader for request, leader in groups.items() if request != leader}
-    return [replace(v, beginning=groups[v.request]) if groups.get(v.request) in shared else v for v in views]
+    return {request: leader for request, leader in groups.items() if leader in shared}
 
 
-def _next_block(view: RequestView, state: RequestState, memory: Memory) -> tuple[str, str, bytes] | None:
-    """What the prefix cache would know the next block of a prompt by; None when it is not full, or an answer's."""
-    if view.is_decode:
+def _next_block(state: RequestState, memory: Memory) -> NextBlock | None:
+    """What the prefix cache would know a running request's next block by; None when it is not full, or an answer's."""
+    if state.next_run(state.computed)[0]:
         return None
     size, tokens = memory.cache.block_size, memory.findable(state)
-    stop = (view.num_computed // size + 1) * size
+    stop = (state.computed // size + 1) * size
     return (state.options.adapter, state.options.salt, tokens[:stop].tobytes()) if stop <= tokens.size else None

@@ -23,7 +23,7 @@ Beyond the interface first agreed on:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from genai_lab.errors import ArgumentError
@@ -61,6 +61,7 @@ from genai_lab.kvcache.table import (
     find_table,
     must_be_new,
 )
+from genai_lab.kvcache.waiting import WaitingPrefix, WaitingWalks
 from genai_lab.kvcache.window import Window
 
 
@@ -119,6 +120,7 @@ class PagedCache:
         self.window = None if window is None else Window(window, block_size)
         self._tables: dict[int, RequestTable] = {}
         self._pending: dict[int, _Pending] = {}
+        self._waiting = WaitingWalks(self.pool.prefixes, is_kept=may_end is None, only_ends=window is None)
         self._next_receipt = 0
 
     @property
@@ -132,6 +134,20 @@ class PagedCache:
         """The cached blocks that a prompt would adopt, never its last token, and why there are not more."""
         data = token_bytes(tokens)
         return self._match(self._walk(data, adapter, salt), data)
+
+    def waiting_prefix(
+        self, request: int, version: Hashable, tokens: Tokens, adapter: str = "", salt: str = ""
+    ) -> WaitingPrefix:
+        """As `match_prefix` without the reason, for a request that waits and is asked about again and again.
+
+        Args:
+            version: another one whenever the request's tokens are others.
+        """
+        return self._waiting.find(request, version, tokens, lambda data: self._walk(data, adapter, salt), adapter, salt)
+
+    def keep_waiting(self, requests: Iterable[int]) -> None:
+        """Only these requests wait; what is known of others is forgotten."""
+        self._waiting.keep_only(requests)
 
     def can_allocate(self, tokens: Tokens, adapter: str = "", salt: str = "", *, tokens_now: int | None = None) -> Fit:
         """Whether there is room for all of `tokens`, or for the first `tokens_now` of those not cached."""

@@ -59,6 +59,8 @@ class PrefixIndex:
         self._namespaces: dict[bytes, dict[tuple[str, str], BlockKey]] = {}  # first block's tokens -> roots
         self._partials: OrderedDict[BlockKey, tuple[bytes, int]] = OrderedDict()
         self._memory = memory
+        self.added, self.removed = 0, 0  # how often: what was found before is true while they stand still
+        self._gone: dict[int, int] = {}  # block -> `removed` when it last lost its content
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -73,6 +75,7 @@ class PrefixIndex:
     def add(self, key: BlockKey, block: int) -> None:
         """`block` has this content from now on; no other block may have it."""
         assert key.parent is not None and key not in self._blocks
+        self.added += 1
         self._blocks[key] = (key, block)
         insort(self._children.setdefault(key.parent, []), key.tokens)
         if key.parent.is_root:
@@ -81,7 +84,9 @@ class PrefixIndex:
     def remove(self, key: BlockKey) -> None:
         """The content is gone."""
         assert key.parent is not None
-        del self._blocks[key]
+        self.removed += 1
+        _, block = self._blocks.pop(key)
+        self._gone[block] = self.removed
         siblings = self._children[key.parent]
         del siblings[bisect_left(siblings, key.tokens)]
         if not siblings:
@@ -93,11 +98,17 @@ class PrefixIndex:
 
     def clear(self) -> None:
         """Nothing is cached, and nothing is remembered."""
+        self.removed += 1
+        self._gone.update((block, self.removed) for _, block in self._blocks.values())
         self._blocks.clear()
         self._children.clear()
         self._namespaces.clear()
         self._partials.clear()
         self.evictions.clear()
+
+    def lost_since(self, removed: int, blocks: Iterable[int]) -> bool:
+        """Whether one of `blocks` lost its content after the count of removals was `removed`."""
+        return any(self._gone.get(block, 0) > removed for block in blocks)
 
     def remember_partial(self, parent: BlockKey, tokens: bytes, request: int) -> None:
         """A sequence ended with a block that is not full; a later prompt may ask why it is not there."""

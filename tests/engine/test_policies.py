@@ -170,6 +170,20 @@ def test_what_can_never_fit_is_rejected_at_once() -> None:
     assert "63 blocks, the whole pool has 40" in plan.others[0].in_words()
 
 
+@pytest.mark.parametrize("skip_blocked", [False, True])
+def test_a_long_queue_is_served_in_order_and_explained_in_short(skip_blocked: bool) -> None:
+    crowd = [waiting(n, priority=5, arrival_step=0) for n in range(300)]
+    view = queue(*crowd, waiting(300, priority=-5))
+    plan = PriorityFirst(skip_blocked=skip_blocked).plan(view)
+    assert [d.request for d in plan.scheduled] == [300]
+    assert [d.request for d in plan.others] == list(range(64))
+    never = waiting(301, priority=9, num_tokens=1000, next_tokens=1000)
+    plan = PriorityFirst(skip_blocked=skip_blocked).plan(replace(view, waiting=(*view.waiting, never)))
+    assert [d.request for d in plan.others if d.verdict is Verdict.REJECT] == [301] * skip_blocked
+    static = Static().plan(replace(view, running=(replace(waiting(999), status=Status.RUNNING, num_computed=2),)))
+    assert sum(d.verdict is Verdict.WAIT for d in static.others) == 64
+
+
 def test_a_policy_may_be_two_lines_in_a_cell() -> None:
     class LongestFirst(OrderedPolicy):
         def key(self, request: RequestView, view: QueueView) -> int:

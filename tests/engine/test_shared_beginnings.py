@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import genai_lab
-from genai_lab.engine import Engine, Fcfs, Reason, RequestOptions, Verdict
+from genai_lab.engine import Engine, Fcfs, PriorityFirst, Reason, RequestOptions, Verdict
 from tests.engine.asking import alone, answers, drain, prompts, skip_without_pages, turn
 
 SHARED, COUNT = 40, 6  # two and a half blocks
@@ -92,3 +92,41 @@ def test_when_the_reader_goes_away_another_reads(model: genai_lab.Model, steps: 
     drain(engine)
     for request, prompt in zip(requests[1:], asked[1:], strict=True):
         assert request.tokens()[len(prompt) :].tolist() == alone(model, prompt, COUNT)
+
+
+def test_who_is_urgent_is_first_of_any_queue(model: genai_lab.Model) -> None:
+    with Engine(model, policy=PriorityFirst(), max_batch_size=1, max_session_tokens=40, num_blocks=40) as engine:
+        requests = []
+        for priority in [5] * 150 + [-5]:
+            options = RequestOptions()
+            options.priority = priority
+            requests.append(engine.create_request(options=options))
+            requests[-1].begin_turn(prompts(7, seed=len(requests))[0], turn(2))
+        view = engine.view()
+        assert [r.request for r in view.waiting] == [r.number for r in requests], "a policy sees everybody"
+        decisions = engine.step()
+        assert [d.request for d in decisions if d.verdict is Verdict.PREFILL] == [requests[-1].number]
+        assert len(decisions) == 65
+        while engine._has_turns():
+            engine.step()
+        assert all(request.tokens().size >= 8 for request in requests), "nobody is forgotten"
+
+
+def test_what_waiting_requests_would_take_over_is_always_up_to_date(model: genai_lab.Model) -> None:
+    """The kept prefixes equal fresh ones after every step, while blocks come and are evicted."""
+    found: set[int] = set()
+    with Engine(model, max_batch_size=2, max_session_tokens=80, block_size=4, num_blocks=24) as engine:
+        sizes, other = range(5, 13), prompts(*[40] * 8, seed=1, shared=12)
+        asked = prompts(*sizes, shared=16) + other + prompts(*sizes, shared=16)
+        requests = [engine.create_request() for _ in asked]
+        for request, prompt in zip(requests, asked, strict=True):
+            request.begin_turn(prompt, turn(6))
+        while engine._has_turns():
+            engine.step()
+            for seen in engine.view().waiting:
+                state = engine._states[seen.request]
+                match = engine._cache.match_prefix(engine._memory.findable(state))
+                assert (seen.num_computed, seen.held_blocks) == (match.num_cached_tokens, len(match.blocks))
+                found.add(seen.num_computed)
+            assert set(engine._cache._waiting._kept) == {seen.request for seen in engine.view().waiting}
+    assert {0, 12, 16} <= found and len(engine._cache.evictions) > 0

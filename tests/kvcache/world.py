@@ -37,6 +37,12 @@ KINDS = [
     ),
 ]
 Prefix = tuple[str, str, tuple[int, ...]]
+WAITING = [  # prompts that wait all the while, as tests of this world begin theirs
+    ([1, 1, 2, 1, 2, 2, 1, 2][:shared] + own, adapter, "")
+    for shared in (4, 8)
+    for own in ([1], [1, 1, 1, 1, 2], [2, 1, 2, 1])
+    for adapter in ("", "x")
+]
 
 
 def make_store(kind: str, num_blocks: int) -> RowStore:
@@ -277,12 +283,24 @@ class World:
         assert self.cache.check() == []
         assert self.cache.usage() == self.cache.snapshot().usage()
         assert len(set(self.findable.values())) == len(self.findable), "one content, two findable blocks"
+        self.check_waiting()
         snapshot = self.cache.snapshot()
         assert {block for block, hash_ in enumerate(snapshot.hashes) if hash_ is not None} == set(self.findable)
         for request, live in self.live.items():
             assert self.cache.num_tokens(request) == len(live.tokens)
             if live.receipt is None:
                 self.check_row(live)
+
+    def check_waiting(self) -> None:
+        """What is kept of a walk is what a fresh one finds."""
+        for number, (prompt, adapter, salt) in enumerate(WAITING):
+            kept = self.cache.waiting_prefix(number, 0, array(prompt), adapter, salt)
+            match = self.cache.match_prefix(array(prompt), adapter, salt)
+            found = (kept.num_blocks, kept.num_cached_tokens, kept.first_block)
+            assert found == (len(match.blocks), match.num_cached_tokens, match.first_block)
+            following = array(prompt[: kept.num_cached_tokens + BLOCK]).tobytes()
+            whole = kept.num_cached_tokens + BLOCK <= len(prompt)
+            assert kept.next_block == ((adapter, salt, following) if whole else None)
 
     def check_row(self, live: Live) -> None:
         length = len(live.tokens)
