@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from tests.graphs import HIDDEN, VOCABULARY, Graph
 from tests.graphs_stages import FLOAT, INT32, INT64, Signature, save, write_config
@@ -183,7 +184,9 @@ def _decoder(path: Path, three: bool, seed: int) -> None:
     total = g.op("Gather", g.op("Shape", "attention_mask"), g.constant(1))
     columns = g.op("Unsqueeze", g.op("Range", g.constant(0), total, g.constant(1)), g.constant([0]))
     rows = g.op("Unsqueeze", g.op("Range", g.op("Sub", total, new), total, g.constant(1)), g.constant([1]))
-    bias = g.op("Where", g.op("LessOrEqual", columns, rows), g.constant(0.0, np.float32), g.constant(-1e4, np.float32))
+    real = g.op("Unsqueeze", g.op("Cast", "attention_mask", to=TensorProto.BOOL), g.constant([1, 2]))  # [B, 1, 1, T]
+    seen = g.op("And", g.op("LessOrEqual", columns, rows), real)
+    bias = g.op("Where", seen, g.constant(0.0, np.float32), g.constant(-1e4, np.float32))
     grown = []
     inputs: Signature = [
         ("inputs_embeds", FLOAT, ["B", "S", HIDDEN]),

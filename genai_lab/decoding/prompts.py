@@ -19,11 +19,12 @@ def check_leaves_room(given: NDArray[np.int32], max_length: int) -> None:
         )
 
 
-def padded_rows(tokens: ArrayLike | Tensor, rows: int, vocab_size: int) -> NDArray[np.int32]:
+def padded_rows(tokens: ArrayLike | Tensor, rows: int, vocab_size: int, least: int = 0) -> NDArray[np.int32]:
     """[rows, n] int32 of a [rows, n] or flat [rows * n] array.
 
     Raises:
-        ArgumentError: the number of tokens is no multiple of `rows`, or an id is not in the vocabulary.
+        ArgumentError: the number of tokens is no multiple of `rows`, or an id is not in the vocabulary (or below
+            `least`).
     """
     array = tokens.as_numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
     if array.ndim == 2 and array.shape[0] != rows:
@@ -36,7 +37,7 @@ def padded_rows(tokens: ArrayLike | Tensor, rows: int, vocab_size: int) -> NDArr
             f"tokens has shape {list(array.shape)}; batch_size is {rows}, so [{rows}, n] or {rows} x n numbers in "
             "a row are allowed"
         )
-    return token_array(array.reshape(-1), vocab_size).reshape(rows, -1)
+    return token_array(array.reshape(-1), vocab_size, least).reshape(rows, -1)
 
 
 def without_padding(rows: NDArray[np.int32], pad_token_id: int) -> list[NDArray[np.int32]]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from genai_lab.config import SearchOptions
 from genai_lab.decoding import Chooser, Place, Sequence, StopRule, choose, settle
 from genai_lab.decoding.prompts import check_leaves_room, padded_rows, without_padding
+from genai_lab.decoding.token_input import NEGATIVE
 from genai_lab.errors import StateError
 from genai_lab.generation.run_log import RunLog
 from genai_lab.generation.searches import SeveralSequences
@@ -55,7 +56,8 @@ class Batch(SeveralSequences):
         log_of: Callable[[Sequence], RunLog],
     ) -> None:
         self.model, self.options = model, options
-        self._state = make_rows(model, options.batch_size, options.max_length)
+        self._state = make_rows(model, options.batch_size, options.max_length, sees=True)
+        self._least = NEGATIVE if model.encoders else 0  # token id
         self._rule = StopRule(frozenset(model.config.model.eos_token_ids), options.max_length)
         self._pad = model.config.model.pad_token_id
         self._rows: list[Row] = []
@@ -86,16 +88,19 @@ class Batch(SeveralSequences):
                 "append_tokens: this generator has several sequences, and their prompts are read already; call "
                 "rewind_to(0) and append new ones, or make one generator per conversation to continue it"
             )
-        given = padded_rows(tokens, len(self._rows), self.model.vocab_size)
+        given = padded_rows(tokens, len(self._rows), self.model.vocab_size, self._least)
         check_leaves_room(given, self.options.max_length)
         prompts = without_padding(given, self._pad)
         self._started_ns = perf_counter_ns()
         try:
             places = [self._begin(row, own, tracer) for row, own in zip(self._rows, prompts, strict=True)]
+            for what in self._state.encode(np.concatenate(prompts), 0):  # of all rows at once: told with the first
+                tracer.stage(places[0].run, places[0].index, what.stage, what.start_ns, what.end_ns, what.n)
             readings = self._state.read_rows(prompts, self.options.chunk_size)
         except Exception:
             for row in self._rows:
                 row.log.fail(tracer, "the model run failed while reading appended tokens")
+            self._state.forget(0)
             self._clear()
             raise
         for reading in readings:

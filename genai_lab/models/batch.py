@@ -19,6 +19,7 @@ from genai_lab.kvcache import ContiguousCache
 from genai_lab.models.chunks import chunk_stops
 from genai_lab.models.extras import unknown_input, unknown_output
 from genai_lab.models.model import Model
+from genai_lab.models.places import Blind
 from genai_lab.models.rows import RowsExecutor
 
 NO_INPUTS = (
@@ -36,7 +37,7 @@ class Reading:
     end_ns: int
 
 
-class BatchState:
+class BatchState(Blind):
     """The KV cache of `rows` sequences and the runs over it.
 
     Args:

@@ -90,8 +90,7 @@ class RunExtras:
         elif name in self._of_media and name not in self._session.inputs:
             raise StateError(
                 f"set_model_input({name!r}, ...): it belongs to the graph for images and sounds, which runs before an "
-                "embedding graph and a decoder, for one sequence that is not drafted; set batch_size=1, num_beams=1 "
-                "and no speculation, or give text alone"
+                "embedding graph and a decoder, with no beams and no speculation; set num_beams=1, or give text alone"
             )
         if name in self._managed:
             raise ArgumentError(

@@ -31,6 +31,20 @@ from genai_lab.models.turns import Turn, Turns
 _GRID = "image_grid_thw"
 
 
+def look(graph: Embedded, given: Arrays, extras: RunExtras) -> tuple[Arrays, list[Encoding]]:
+    """Run the graphs for images and sounds over what was given: {input of the embedding graph: features}, and the
+    runs."""
+    found: Arrays = {}
+    runs: list[Encoding] = []
+    for name, encoder in graph.encoders.items():
+        began = perf_counter_ns()
+        features = encoder.features(given, extras.options)
+        if features is not None:
+            found[name] = graph.in_shape(name, features)
+            runs.append(Encoding(encoder.stage, began, perf_counter_ns(), features.shape[0]))
+    return found, runs
+
+
 class SeeingState(GrowingState):
     """The past of one sequence, and what its prompts with images and sounds became.
 
@@ -58,13 +72,8 @@ class SeeingState(GrowingState):
             StateError: the tensors do not go with one another or with the prompt.
         """
         self._turns.cut(start)
-        given, found, runs = self._staged.take(), {}, list[Encoding]()
-        for name, encoder in self.graph.encoders.items():
-            began = perf_counter_ns()
-            features = encoder.features(given, self.extras.options)
-            if features is not None:
-                found[name] = self.graph.in_shape(name, features)
-                runs.append(Encoding(encoder.stage, began, perf_counter_ns(), features.shape[0]))
+        given = self._staged.take()
+        found, runs = look(self.graph, given, self.extras)
         pictures = self._marks is not None and has_pictures(tokens, self._marks)
         if not found and not pictures:
             return ()

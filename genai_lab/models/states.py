@@ -17,6 +17,7 @@ from genai_lab.models.growing import GrowingState
 from genai_lab.models.model import Model
 from genai_lab.models.places import Encoding
 from genai_lab.models.seeing import SeeingState
+from genai_lab.models.seeing_rows import SeeingRows
 from genai_lab.models.window import ONE_ROW, WindowedState, slides_inputs
 
 
@@ -52,6 +53,8 @@ class ManyRows(Protocol):
     def last_logits(self) -> NDArray[np.float32]: ...  # [rows, V]; the next run overwrites them
     def reorder(self, parents: Sequence[int], begin: Sequence[int], /) -> None: ...
     def clear(self) -> None: ...
+    def encode(self, tokens: NDArray[np.int32], start: int, /) -> Sequence[Encoding]: ...  # of images and sounds
+    def forget(self, length: int) -> None: ...  # what was encoded
     def input(self, name: str) -> NDArray[Any]: ...
     def output(self, name: str) -> NDArray[Any]: ...
 
@@ -68,9 +71,11 @@ def make_one(model: Model, capacity: int, *, sees: bool = False) -> OneRow:
     return DecoderState(model, capacity) if model.appends_in_place else GrowingState(model, 1, capacity)
 
 
-def make_rows(model: Model, rows: int, capacity: int) -> ManyRows:
-    """The state of `rows` sequences of at most `capacity` tokens."""
+def make_rows(model: Model, rows: int, capacity: int, *, sees: bool = False) -> ManyRows:
+    """The state of `rows` sequences of at most `capacity` tokens; `sees`: its driver calls `encode`."""
     model.check_has_rows()
+    if sees and model.encoders:
+        return SeeingRows(model, rows, capacity)
     if model.encoder is not None:
         return EncoderDecoderState(model, rows, capacity)
     if slides_inputs(model.config):

@@ -16,6 +16,7 @@ import genai_lab as og
 from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError, ModelFolderError, StateError
 from tests.graphs_hybrid import hybrid
 from tests.graphs_seeing import MELS, QWEN, SOUND, named, picture_arrays, picture_inputs, seeing
+from tests.graphs_seeing_llama import llama_inputs, llama_that_sees
 
 TYPES = ("phi3v", "gemma3", "gemma4", "mistral3", "qwen2_5_vl")
 
@@ -226,10 +227,59 @@ def test_what_is_wrong_with_tensors_is_named_and_changes_nothing(
     np.testing.assert_array_equal(made.get_logits(), reference.get_logits())
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 2}, {"num_beams": 2}])
-def test_several_rows_see_nothing(phi: og.Model, options: dict[str, int]) -> None:
-    with pytest.raises(StateError, match="one sequence"):
-        generator(phi, **options).set_inputs(images(phi, 0.5))
+def test_beams_see_nothing(phi: og.Model) -> None:
+    with pytest.raises(StateError, match="no beams"):
+        generator(phi, num_beams=2).set_inputs(images(phi, 0.5))
+
+
+def test_rows_of_a_batch_are_those_rows_alone(phi: og.Model) -> None:
+    arrays = picture_arrays("phi3v", [0.5])
+    arrays["pixel_values"] = np.abs(arrays["pixel_values"])
+    alone = []
+    for name_ids in (arrays, {"input_ids": np.array([[5, 6, 7]], np.int32)}):
+        made = generator(phi)
+        made.set_inputs(named(og, name_ids))
+        alone.append(go_on(made)[-3:])
+    prompts = [arrays["input_ids"][0].tolist(), [5, 6, 7, 0, 0]]
+    with og.record() as trace:
+        both = generator(phi, batch_size=2)
+        both.set_inputs(named(og, arrays | {"input_ids": np.array(prompts, np.int32)}))
+        for _ in range(3):
+            both.generate_next_token()
+    assert [both.get_sequence(row).tolist()[-3:] for row in range(2)] == alone
+    assert (trace.stages()["stage"] == "run_vision").sum() == 1
+    failing = arrays | {"input_ids": np.array(prompts, np.int32), "pixel_values": -1 - arrays["pixel_values"]}
+    another = generator(phi, batch_size=2)
+    with pytest.raises(StateError, match="Gather"):
+        another.set_inputs(named(og, failing))
+    assert another.token_count() == 0
+
+
+def test_a_batch_of_places_of_three_numbers_is_refused(tmp_path: Path) -> None:
+    model = og.Model(seeing(tmp_path / "model", "qwen2_5_vl"))
+    arrays = picture_arrays("qwen2_5_vl", [0.5, 1.5])
+    arrays["input_ids"] = arrays["input_ids"][:, 1:].reshape(2, -1)
+    made = generator(model, batch_size=2)
+    with pytest.raises(StateError, match="for one sequence only"):
+        made.set_inputs(named(og, arrays))
+    made.append_tokens(np.array([[5, 6], [7, 8]], np.int32))
+    made.generate_next_token()
+
+
+def test_a_batch_whose_attention_cannot_tell_padding(tmp_path: Path) -> None:
+    model = og.Model(llama_that_sees(tmp_path / "model", shares=False))
+    inputs = llama_inputs(og, [0.5])
+    ids = inputs["input_ids"].as_numpy()
+    pad = model.config.model.pad_token_id
+    for text, fails in ([5, 6, 7, 8], False), ([5, 6, pad, pad], True):
+        inputs["input_ids"] = np.concatenate([ids, np.array([text], np.int32)])
+        made = generator(model, batch_size=2)
+        if fails:
+            with pytest.raises(StateError, match="must have one length"):
+                made.set_inputs(inputs)
+        else:
+            made.set_inputs(inputs)
+            assert made.get_input("image_features").shape == (1, 64)
 
 
 def test_files_that_the_config_names_are_opened_with_the_model(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_an_embedding_that_does_not_fit_is_named(tmp_path: Path) -> None:
 
 
 def test_pictures_are_refused_in_words(tmp_path: Path) -> None:
-    made = generator(genai_lab.Model(hybrid(tmp_path / "model", embedded=True)), batch_size=2)
+    made = generator(genai_lab.Model(hybrid(tmp_path / "model", embedded=True)), num_beams=2)
     with pytest.raises(StateError, match="images and sounds"):
         made.set_model_input("pixel_values", np.zeros((1, 4), np.float32))
 

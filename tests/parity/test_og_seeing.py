@@ -194,3 +194,20 @@ def test_recurrent_layers_behind_an_image(tmp_path: Path, positions: int) -> Non
 
     kind = "qwen3_5" if positions == 3 else "gemma3"
     same(program, hybrid(tmp_path / "model", embedded=True, model_type=kind, positions=positions))
+
+
+@pytest.mark.parametrize("model_type", ["phi3v", "gemma3"])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_batch_with_an_image(tmp_path: Path, model_type: str, ragged: bool) -> None:
+    def program(library: Any, made: Any) -> Any:
+        arrays = picture_arrays(model_type, [0.5])
+        text = [[5, 6, 7, 0, 0]] if ragged else [[5, 6, 7, 8, 9]]
+        arrays["input_ids"] = np.concatenate([arrays["input_ids"], np.array(text, np.int32)])
+        made.set_inputs(named(library, arrays))
+        seen = np.array(made.get_input("image_features")).tolist()
+        while not made.is_done():
+            made.generate_next_token()
+        none = np.array(made.get_input("image_features")).shape
+        return seen, none, [made.get_sequence(row).tolist() for row in range(2)]
+
+    same(program, seeing(tmp_path / "model", model_type), batch_size=2, max_length=14)
