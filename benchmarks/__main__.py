@@ -75,9 +75,10 @@ The same with one thread, in processor time, which other work on the machine dis
 
 ## Eight requests at once
 "decode-heavy": prompts of 20 to 60 tokens, answers of 100 to 150. "mixed": one shared beginning of 200 tokens, own
-prompts of 20 to 400, answers of 20 to 60. Defaults of both engines. All four run a folder that gives the logits of every
-position (the builder's `--extra_options prune_lm_head=false`): in the default folder, which gives the last position's only,
-every request of onnxruntime-genai's Engine ends with `ENGINE_EXECUTION_FAILURE`.
+prompts of 20 to 400, answers of 20 to 60. Defaults of both engines.
+All four run a folder that gives the logits of every position (the builder's `--extra_options prune_lm_head=false`): in
+the default folder, which gives the last position's only, every request of onnxruntime-genai's Engine ends
+with `ENGINE_EXECUTION_FAILURE`.
 
 {engine_against_og.table(engines)}
 
