@@ -75,9 +75,8 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """The moment before a step: everybody who runs or waits, however many. What a waiting request would take over from
-    the prefix cache is looked up again only when the cache has changed for it, so a long queue costs a few microseconds
-    a request."""
+    """The moment before a step: everybody who runs, and who waits. Of more than 256 who wait, the first 128 by arrival
+    and the first 128 by priority are seen, so that a long queue does not slow the steps."""
 
     step: int
     waiting: tuple[RequestView, ...]  # in order of arrival; preempted ones first

@@ -12,6 +12,7 @@ from genai_lab.kvcache import PagedCache
 from genai_lab.kvcache.waiting import NextBlock, WaitingPrefix
 
 BUSY = (Status.WAITING, Status.RUNNING)
+LOOKED_AT = 256  # of a longer queue so many are looked at: half of them by arrival, half by priority
 
 States = Mapping[int, RequestState]
 
@@ -21,7 +22,7 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
     by_status: dict[Status, list[RequestState]] = {status: [] for status in Status}
     for state in states.values():
         by_status[state.status].append(state)
-    waiting = sorted(by_status[Status.WAITING], key=lambda s: (s.preemptions == 0, s.arrival_step, s.request))
+    waiting = _shortlist(sorted(by_status[Status.WAITING], key=_place_in_line))
     idle = [s.request for s in by_status[Status.IDLE] if s.row is not None]
     cache = memory.cache
     running = by_status[Status.RUNNING]
@@ -44,6 +45,19 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
         window=None if cache.window is None else cache.window.tokens,
         smallest_piece=limits.smallest_piece,
     )
+
+
+def _place_in_line(state: RequestState) -> tuple[bool, int, int]:
+    return state.preemptions == 0, state.arrival_step, state.request
+
+
+def _shortlist(waiting: list[RequestState]) -> list[RequestState]:
+    """Those of a queue, in its order, whom a step can be about: no step admits more than a few."""
+    if len(waiting) <= LOOKED_AT:
+        return waiting
+    urgent = sorted(waiting, key=lambda s: (s.preemptions == 0, s.options.priority, s.arrival_step, s.request))
+    chosen = {state.request for state in (*waiting[: LOOKED_AT // 2], *urgent[: LOOKED_AT // 2])}
+    return [state for state in waiting if state.request in chosen]
 
 
 def leader_of(state: RequestState, states: States) -> RequestState | None:

@@ -9,6 +9,7 @@ import pytest
 
 import genai_lab
 from genai_lab.engine import Engine, Fcfs, PriorityFirst, Reason, RequestOptions, Verdict
+from genai_lab.engine.view import LOOKED_AT
 from tests.engine.asking import alone, answers, drain, prompts, skip_without_pages, turn
 
 SHARED, COUNT = 40, 6  # two and a half blocks
@@ -130,3 +131,21 @@ def test_what_waiting_requests_would_take_over_is_always_up_to_date(model: genai
                 found.add(seen.num_computed)
             assert set(engine._cache._waiting._kept) == {seen.request for seen in engine.view().waiting}
     assert {0, 12, 16} <= found and len(engine._cache.evictions) > 0
+
+
+def test_of_a_long_queue_the_first_and_the_most_urgent_are_seen(model: genai_lab.Model) -> None:
+    engine = Engine(model, max_batch_size=1, policy=PriorityFirst())
+    requests = []
+    for number in range(2 * LOOKED_AT):
+        options = RequestOptions()
+        options.priority = 5 if number < 2 * LOOKED_AT - 1 else -5
+        requests.append(engine.create_request(options=options))
+        requests[-1].begin_turn([5, 6, number % 200], turn(1))
+    view = engine.view()
+    seen = [request.request for request in view.waiting]
+    assert len(seen) <= LOOKED_AT
+    assert seen == sorted(seen), "in the queue's order"
+    assert {requests[0].number, requests[-1].number} <= set(seen)
+    assert [d.request for d in engine.step() if d.verdict is Verdict.PREFILL] == [requests[-1].number]
+    drain(engine)
+    assert all(request.tokens().size > 3 for request in requests)
