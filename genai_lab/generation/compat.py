@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from genai_lab.once import once
+
 _og_compat: ContextVar[bool] = ContextVar("genai_lab_og_compat", default=False)
 
 
-@contextmanager
+@once
 def og_compat() -> Iterator[None]:
     """Generators made inside the block follow onnxruntime-genai 0.18 where it differs from us.
 
@@ -25,7 +27,7 @@ def og_compat() -> Iterator[None]:
         yield
 
 
-@contextmanager
+@once
 def own_rules() -> Iterator[None]:
     """Generators made inside the block follow our rules, wherever the block stands: those that a picture goes on with.
 

@@ -7,7 +7,6 @@ tracer forgets them, a `Recorder` keeps them. So a plain and a recorded run exec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genai_lab.arrays import TokenMask
+from genai_lab.once import once
 from genai_lab.tracing.engine_facts import StepFact, TurnFact
 from genai_lab.tracing.speculation_facts import Origin, RoundFact
 
@@ -155,7 +155,7 @@ def current_tracer() -> Tracer:
     return _current.get()
 
 
-@contextmanager
+@once
 def use_tracer(tracer: Tracer) -> Iterator[Tracer]:
     """Make `tracer` the current one inside the block."""
     token = _current.set(tracer)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from genai_lab.errors import ArgumentError
 from genai_lab.kvcache import memory_limit_bytes
+from genai_lab.once import once
 from genai_lab.tracing import Recorder, use_tracer
-from genai_lab.workbench.block import Block, inside
+from genai_lab.workbench.block import Block, current_block, inside
 from genai_lab.workbench.trace import Trace
 
 MOST = 2**31 - 1
+_TO_THE_CALLER = 4  # frames from `record`'s body: contextlib's, `Once`'s, the with statement
 
 
-@contextmanager
+@once
 def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float | None = None) -> Iterator[Trace]:
     """Record every stage of what runs inside the block.
 
@@ -30,8 +32,12 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float |
     Recording follows the calling context and does not cross threads by itself. What `ask` writes in the background is
     recorded here, too, when it is done; leaving the block waits for it.
 
+    A run is recorded once: in a block inside another block, the inner trace gets it and the outer one nothing, and a
+    UserWarning says so. Each `record()` is for one `with`.
+
     Raises:
         ArgumentError: a limit that is not allowed.
+        StateError: the same `record()` is entered a second time.
     """
     for name, value in (("max_tokens", max_tokens), ("max_stages", max_stages)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
@@ -41,6 +47,12 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float |
     if isinstance(logits_mb, bool) or not isinstance(logits_mb, int | float) or not 0 <= logits_mb < 1e6:
         raise ArgumentError(f"record: logits_mb is {logits_mb!r}; allowed is a number of MiB from 0 to 1e6")
     recorder = Recorder(max_tokens, max_stages, int(logits_mb * 2**20))
+    if current_block() is not None:
+        warnings.warn(
+            "this record() is inside another recording, which gets nothing of what runs in here; use the outer trace, "
+            "or record one after the other",
+            stacklevel=_TO_THE_CALLER,
+        )
     block = Block(recorder)
     with use_tracer(recorder), inside(block):
         yield Trace(recorder)
