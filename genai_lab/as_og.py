@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0].startswith("-"):
         print(USAGE, file=sys.stderr)
         return 0 if words[:1] in (["-h"], ["--help"]) else 2
-    if not as_module and not Path(words[0]).is_file():
+    if not as_module and not os.path.isfile(words[0]):
         print(f"as_og: there is no script {words[0]!r}; give the path of a .py file\n{USAGE}", file=sys.stderr)
         return 2
     install_as_og()

@@ -85,7 +85,7 @@ def _check_replaceable(place: Path, options: BuildOptions) -> None:
         )
     if not os.path.lexists(place):
         return
-    if not place.is_dir():
+    if not os.path.isdir(place):
         raise ArgumentError(f"output_dir={str(place)!r} is a file. Give a new folder.")
     ours = {"genai_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
     ours |= {"chat_template.jinja", options.filename, f"{options.filename}.data"}

@@ -49,11 +49,11 @@ class Adapters(Closing):
         self._live()
         if name in self._loaded:
             raise ArgumentError(f"Adapters.load: the name {name!r} is taken; unload it first, or choose another name")
-        if Path(path).is_dir():
+        if os.path.isdir(path):
             raise ModelFolderError(
                 f"Adapters.load: {str(path)!r} is a folder; give the path of an .onnx_adapter file in it"
             )
-        if not Path(path).is_file():
+        if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
             raise ModelFolderError(
                 f"Adapters.load: {str(path)!r} does not exist; give the path of an .onnx_adapter file"
             )

@@ -69,9 +69,9 @@ class _Media:
 
     @classmethod
     def _read(cls, path: Path) -> bytes:
-        if not path.exists():
+        if not os.path.exists(path):  # Path.exists raises for a name that is too long
             raise ArgumentError(f"{cls.kind} path does not exist: {path}. Correct it")
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise ArgumentError(f"{cls.kind} path is not a file: {path}. Give the path of a file")
         if path.stat().st_size > MAX_MEDIA_BYTES:
             raise ArgumentError(f"{cls.kind} {path} has {path.stat().st_size:,} bytes; allowed are {MAX_MEDIA_BYTES:,}")

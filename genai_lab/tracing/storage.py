@@ -10,6 +10,8 @@ import lzma
 import math
 import os
 import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
 from dataclasses import asdict
@@ -55,9 +57,17 @@ _UNREADABLE = (
     MemoryError,  # sizes that only the damage claims
     OverflowError,
     struct.error,
+    SyntaxError,  # numpy reads a column's header as Python ...
+    tokenize.TokenError,  # ... and mends it as Python 2's when it cannot
     RuntimeError,  # zipfile's for a file that says it is encrypted; NotImplementedError: a version it does not know
 )
 """What zipfile, zlib, json and numpy raise for a damaged file."""
+LATEST_MS = 1e15  # thirty thousand years
+SHARES = (
+    *("tokens.prob", "tokens.entropy", "tokens.final_prob", "tokens.allowed_mass"),
+    *("proposals.p_draft", "proposals.p_target", "proposals.drawn"),
+)
+"""Columns of probabilities and bits."""
 MAX_FILE_BYTES = 1 << 30  # of the arrays, unpacked: a bigger claim is refused before anything is allocated
 
 
@@ -102,14 +112,13 @@ def load_recording(path: str | os.PathLike[str]) -> Recording:
         TraceFileError: not a trace file, damaged, or written by a newer version.
     """
     source = checked_path(path, "path", "a trace file")
-    if source.is_dir():
+    if os.path.isdir(source):
         raise TraceFileError(f"path {str(source)!r} is a folder; give the file that trace.save() wrote")
-    if not source.is_file():
+    if not os.path.isfile(source):  # Path.is_file raises for a name that is too long
         raise TraceFileError(f"trace file {str(source)!r} does not exist; give the path that trace.save() returned")
     try:
         _check_size(source)
-        with np.load(source, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = _arrays(source)
         header = json.loads(arrays["header"].tobytes())
     except TraceFileError:
         raise
@@ -122,6 +131,12 @@ def load_recording(path: str | os.PathLike[str]) -> Recording:
         return _recording(arrays, header)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceFileError(f"{str(source)!r} has a damaged part ({error!r}); record and save it again") from error
+
+
+def _arrays(source: Path) -> dict[str, NDArray[Any]]:
+    with warnings.catch_warnings(), np.load(source, allow_pickle=False) as file:
+        warnings.simplefilter("ignore", UserWarning)  # of a header that numpy had to mend: the checksum tells better
+        return {name: file[name] for name in file.files}
 
 
 def _check_size(source: Path) -> None:
@@ -150,6 +165,8 @@ def _recording(arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> Recor
     lengths = arrays["prompt_lengths"]
     prompts = np.split(arrays["prompts"].astype(np.int32), np.cumsum(lengths)[:-1]) if lengths.size else []
     runs = [RunFacts(prompt=prompt, **facts) for prompt, facts in zip(prompts, header["runs"], strict=True)]
+    for run in runs:
+        _check_numbers("runs.start_ms", np.array([run.start_ms], np.float64), may_be_nan=False)
     recording = Recording(
         tables={table: _read_table(arrays, table) for table in TABLES},
         runs=runs,
@@ -180,8 +197,26 @@ def _read_table(arrays: dict[str, NDArray[Any]], table: str) -> Columns:
         if rows is not None and len(column) != rows:
             raise ValueError(f"{table}.{name} has {len(column)} rows, the others {rows}")
         rows = len(column)
+        _check_numbers(f"{table}.{name}", column, may_be_nan=table == "turns")
         columns[name] = column
     return columns
+
+
+def _check_numbers(name: str, column: NDArray[Any], *, may_be_nan: bool) -> None:
+    """Times are numbers that can be added up, probabilities are finite or unknown (NaN); what has not come yet in a
+    turn is NaN, too."""
+    if name.endswith("_ms"):
+        known = column[~np.isnan(column)] if may_be_nan else column
+        if not bool(np.all(np.abs(known) <= LATEST_MS)):
+            kinds = "NaN or a time" if may_be_nan else "a time"
+            raise ValueError(f"{name} is {_worst(known)}, where {kinds} in ms is expected, within {LATEST_MS:.0e}")
+    elif name in SHARES and bool(np.any(np.isinf(column))):
+        raise ValueError(f"{name} is infinite, where a finite number or NaN is expected")
+
+
+def _worst(times: NDArray[np.float64]) -> float:
+    wrong = times[~(np.abs(times) <= LATEST_MS)]
+    return float(wrong[0])
 
 
 def _column(arrays: dict[str, NDArray[Any]], name: str, rows: int | None) -> NDArray[Any]:

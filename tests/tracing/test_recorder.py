@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genai_lab.errors import TraceFileError
+from genai_lab.errors import OutputError, TraceFileError
 from genai_lab.tracing import (
     NULL,
     Change,
@@ -26,6 +27,7 @@ from genai_lab.tracing import (
     use_tracer,
 )
 from genai_lab.tracing.recorder import NO_RUN
+from genai_lab.tracing.recording import TABLES
 
 VOCABULARY = 300
 
@@ -200,13 +202,16 @@ def test_a_broken_file_is_a_clear_error(tmp_path: Path, cut: int) -> None:
         load_recording(path)
 
 
-def test_a_flipped_byte_of_the_zip_directory_is_a_clear_error_or_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_flipped_byte_anywhere_is_a_clear_error_or_none(tmp_path: Path, packed: bool) -> None:
     path = save_recording(recorded().snapshot(), tmp_path / "t.npz")
+    if not packed:
+        with np.load(path) as file:
+            np.savez(path, **{name: file[name] for name in file.files})
     whole = path.read_bytes()
-    start = whole.index(b"PK\x01\x02")
     outcomes = set()
-    for at in range(start, whole.index(b"PK\x01\x02", start + 4)):
-        for flip in (0x01, 0x08, 0x80, 0xFF):
+    for at in damaged_places(whole):
+        for flip in (1 << at % 8, 0xFF):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
             try:
                 load_recording(path)  # bytes that nobody reads, such as a time, change nothing
@@ -214,6 +219,78 @@ def test_a_flipped_byte_of_the_zip_directory_is_a_clear_error_or_none(tmp_path: 
             except TraceFileError:
                 outcomes.add("refused")
     assert outcomes == {"loaded", "refused"}
+
+
+def damaged_places(whole: bytes) -> list[int]:
+    """Every byte of the first column with its headers, of the zip directory's first and last entry and its end; and
+    every 1499th between them, where one column is like another."""
+    directory = whole.index(b"PK\x01\x02")
+    after = whole.index(b"PK\x01\x02", directory + 4)
+    last = whole.rindex(b"PK\x01\x02")
+    first = range(min(160, whole.index(b"PK\x03\x04", 4)))
+    return sorted({*first, *range(directory, after), *range(last, len(whole)), *range(0, len(whole), 1499)})
+
+
+def test_headers_that_numpy_reads_as_python_are_refused(tmp_path: Path) -> None:
+    """A header with its checksum made right again: the damage is in what Python is asked to parse."""
+    path = save_recording(recorded().snapshot(), tmp_path / "t.npz")
+    for header in (
+        b"{'descr': '<f4', 'shape': (3,\n",
+        b'{"descr": """<f4\n',
+        b"  x\n y\n",
+        b"(" * 200,
+        b"\x00",
+        b"{1L:\n",
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            text = header.ljust(118) + b"\n"
+            archive.writestr("header.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+        with pytest.raises(TraceFileError, match="not a whole genai_lab trace"):
+            load_recording(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize(
+    "column", [f"{table}.{name}" for table, names in TABLES.items() for name in names if name.endswith("_ms")]
+)
+def test_a_time_that_is_none_is_refused_at_the_door(tmp_path: Path, column: str, value: float) -> None:
+    path = tmp_path / "t.npz"
+    recording = recorded().snapshot()
+    table, name = column.split(".")
+    rows = {name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in TABLES[table].items()}
+    if len(recording.tables[table][name]) == 0:
+        recording.tables[table], recording.words = rows, ["word"]
+    recording.tables[table][name][0] = value
+    save_recording(recording, path)
+    if table == "turns" and np.isnan(value):
+        assert np.isnan(load_recording(path).tables[table][name][0]), "it has not come yet"
+        return
+    with pytest.raises(TraceFileError, match=f"{column} is "):
+        load_recording(path)
+
+
+@pytest.mark.parametrize("column", ["prob", "entropy", "final_prob", "allowed_mass"])
+def test_a_probability_may_be_unknown_and_not_infinite(tmp_path: Path, column: str) -> None:
+    recording, path = recorded().snapshot(), tmp_path / "t.npz"
+    recording.tokens[column][0] = np.nan
+    assert np.isnan(load_recording(save_recording(recording, path)).tokens[column][0])
+    recording.tokens[column][0] = np.inf
+    with pytest.raises(TraceFileError, match=f"tokens.{column} is infinite"):
+        load_recording(save_recording(recording, path))
+
+
+def test_a_run_that_began_at_no_time_is_refused(tmp_path: Path) -> None:
+    recording = recorded().snapshot()
+    recording.runs[0].start_ms = float("inf")
+    with pytest.raises(TraceFileError, match=r"runs\.start_ms is inf"):
+        load_recording(save_recording(recording, tmp_path / "t.npz"))
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceFileError, match="does not exist"):
+        load_recording(tmp_path / ("a" * 300))
+    with pytest.raises(OutputError, match="the name is too long"):
+        save_recording(recorded().snapshot(), tmp_path / ("a" * 300))
 
 
 def test_other_files_are_refused_with_words(tmp_path: Path) -> None:
