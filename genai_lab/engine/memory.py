@@ -38,8 +38,14 @@ class Memory:
         self._kept_out = smallest_piece - 1  # the cache itself leaves one
 
     def findable(self, state: RequestState) -> Tokens:
-        """The tokens [n] among which the prefix cache may look."""
-        return state.marked_tokens()[: len(state.sequence) - self._kept_out]
+        """The tokens [n] among which the prefix cache may look, so that no prompt is left with a piece that is too small
+        to be read like the others."""
+        tokens = state.marked_tokens()[: len(state.sequence) - self._kept_out]
+        ends = [stop - 1 for start, stop in state.prompts if start < stop - 1 < tokens.size]
+        if self._kept_out and any(end % self.cache.block_size == 0 for end in ends):
+            cached = self.cache.match_prefix(tokens, state.options.adapter, state.options.salt).num_cached_tokens
+            return tokens[:cached] if cached in ends else tokens
+        return tokens
 
     def admit(self, state: RequestState, step: int) -> Shortage | None:
         """A row, and in it what the prefix cache has of the request's tokens, but for the last ones."""

@@ -72,11 +72,10 @@ def leader_of(state: RequestState, states: States) -> RequestState | None:
 
 
 def _prefix_of(state: RequestState, memory: Memory) -> WaitingPrefix:
-    """What a waiting request would take over. Turn ids are never given twice, so id and length tell its tokens."""
-    version = (state.last_turn, len(state.sequence))
-    return memory.cache.waiting_prefix(
-        state.request, version, memory.findable(state), state.options.adapter, state.options.salt
-    )
+    """What a waiting request would take over. Turn ids are never given twice, so id and lengths tell its tokens."""
+    tokens = memory.findable(state)
+    version = (state.last_turn, len(state.sequence), len(tokens))
+    return memory.cache.waiting_prefix(state.request, version, tokens, state.options.adapter, state.options.salt)
 
 
 def _view_waiting(

@@ -117,10 +117,9 @@ class SlotStore:
         self._reserved.pop(row, None)
 
     def idle_position(self, row: int, tokens: int) -> int:
-        """Where a run that carries the row along may write: after its `tokens`; at the beginning of an empty row, whose
-        blocks go into the pool first."""
-        if tokens == 0:
-            self._keep(row, 0, self.capacity)
+        """Where a run that carries the row along may write: after its `tokens`. What the row keeps there for others goes
+        into the pool first."""
+        self._keep(row, tokens, tokens + 1)
         return tokens
 
     def can_go_back(self, row: int, tokens: int) -> bool:

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 import genai_lab
-from genai_lab.engine import Engine, Fcfs, PriorityFirst, Reason, RequestOptions, Verdict
+from genai_lab.engine import (
+    Decision,
+    Engine,
+    Fcfs,
+    PriorityFirst,
+    QueueView,
+    Reason,
+    RequestOptions,
+    StepPlan,
+    Verdict,
+)
 from genai_lab.engine.view import LOOKED_AT
 from tests.engine.asking import alone, answers, drain, prompts, skip_without_pages, turn
 
@@ -149,3 +159,35 @@ def test_of_a_long_queue_the_first_and_the_most_urgent_are_seen(model: genai_lab
     assert [d.request for d in engine.step() if d.verdict is Verdict.PREFILL] == [requests[-1].number]
     drain(engine)
     assert all(request.tokens().size > 3 for request in requests)
+
+
+class Interrupting(Fcfs):
+    """Takes the place of everybody who runs, in one step."""
+
+    def plan(self, view: QueueView) -> StepPlan:
+        if view.step != 2:
+            return super().plan(view)
+        words = "for once"
+        return StepPlan(
+            (),
+            tuple(Decision(r.request, Verdict.PREEMPT, Reason.POLICY, words=words) for r in view.running)
+            + tuple(Decision(r.request, Verdict.WAIT, Reason.POLICY, words=words) for r in view.waiting),
+        )
+
+
+@pytest.mark.parametrize("size", [16, 17, 18, 33])
+def test_who_reads_again_reads_no_piece_of_one_token(model: genai_lab.Model, size: int) -> None:
+    """A prompt whose last token is the first of a block: after a preemption, all before it are in the cache."""
+    asked = prompts(size, size)
+    engine = Engine(model, max_session_tokens=100, block_size=4, policy=Interrupting(), check_invariants=True)
+    requests = [engine.create_request() for _ in asked]
+    for request, prompt in zip(requests, asked, strict=True):
+        request.begin_turn(prompt, turn(20))
+    pieces: list[int] = []
+    while engine.has_pending_requests():
+        pieces += [d.num_tokens for d in engine.step() if d.verdict is Verdict.PREFILL]
+        engine._outbox.events.clear()
+    assert len(pieces) == (2 if size == 16 else 4), "a prompt that is not whole in blocks is read again"
+    assert 1 not in pieces
+    for request, prompt in zip(requests, asked, strict=True):
+        assert request.tokens()[size:].tolist() == alone(model, prompt, 20)

@@ -329,6 +329,18 @@ def test_an_idle_row_writes_where_nobody_reads(store: RowStore) -> None:
     assert row_of(store, 3)[0] == 50
 
 
+def test_an_idle_row_keeps_what_stands_behind_its_tokens_for_others(store: RowStore) -> None:
+    """A row keeps two blocks for whoever finds them; its next sequence has one block, and is carried along."""
+    store.reserve(2, receipt(0, 8, new=(3, 4)))
+    store.slab[:, :, 2, :, :4], store.slab[:, :, 2, :, 4:8] = 50, 60
+    store.commit(2, Committed((BlockCopy(3, 0, 4), BlockCopy(4, 4, 8)), 2, (), 8))
+    store.clear(2)
+    store.load(2, loads(1))
+    store.slab[:, :, 2, :, store.idle_position(2, 4)] = -1
+    store.load(3, (BlockCopy(3, 0, 4), BlockCopy(4, 4, 8)))
+    np.testing.assert_array_equal(store.slab[0, 0, 3, 0, :8, 0], [50] * 4 + [60] * 4)
+
+
 def test_found_blocks_stay_in_their_row_until_they_are_overwritten() -> None:
     store = SlotStore(LAYOUT, ROWS, CAPACITY, 8, BLOCK)
     memory = store._pool
