@@ -117,8 +117,8 @@ class SlotStore:
         self._reserved.pop(row, None)
 
     def idle_position(self, row: int, tokens: int) -> int:
-        """Where a run that carries the row along may write: after its `tokens`. What the row keeps there for others goes
-        into the pool first."""
+        """Where a run that carries the row along may write: after its `tokens`. What the row keeps there for others
+        goes into the pool first."""
         self._keep(row, tokens, tokens + 1)
         return tokens
 
