@@ -38,8 +38,8 @@ class Memory:
         self._kept_out = smallest_piece - 1  # the cache itself leaves one
 
     def findable(self, state: RequestState) -> Tokens:
-        """The tokens [n] among which the prefix cache may look, so that no prompt is left with a piece that is too small
-        to be read like the others."""
+        """The tokens [n] among which the prefix cache may look, so that no prompt is left with a piece that is too
+        small to be read like the others."""
         tokens = state.marked_tokens()[: len(state.sequence) - self._kept_out]
         ends = [stop - 1 for start, stop in state.prompts if start < stop - 1 < tokens.size]
         if self._kept_out and any(end % self.cache.block_size == 0 for end in ends):
