@@ -190,6 +190,13 @@ class Behaviour(NamedTuple):
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
     Behaviour(
+        "a `temperature` or a penalty that float32 cannot count with",
+        "is taken, and counts as 0 or infinite",
+        "is refused: 1e-30 to 1e30 are allowed, and a temperature of 0",
+        "tests/parity/test_og_generator.py",
+        "GeneratorParams.set_search_options",
+    ),
+    Behaviour(
         "sampling with `top_k=0`, `top_p=0`",
         "silently argmax",
         "the whole distribution; `with og.og_compat():` gives their rule",

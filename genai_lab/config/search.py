@@ -7,7 +7,6 @@ neither vocabulary nor logits.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +20,9 @@ OptionValue: TypeAlias = bool | int | float | None
 
 MAX_BATCH_SIZE: Final = 32
 MAX_NUM_BEAMS: Final = 32
+LARGEST: Final = 1e30
+SMALLEST: Final = 1e-30
+"""Within these, dividing or multiplying a logit stays inside float32, in which the arithmetic is done."""
 
 
 class _RefusedError(Exception):
@@ -37,9 +39,9 @@ class _Rule:
     """What one option may be. Booleans, integers and numbers are strict: none stands for another."""
 
     kind: type
-    low: float = -math.inf
-    high: float = math.inf
-    above_low: bool = False
+    low: float = -LARGEST
+    high: float = LARGEST
+    or_zero: bool = False
     optional: bool = False
     zero_is_none: bool = False
 
@@ -57,23 +59,14 @@ class _Rule:
         return None if self.zero_is_none and number == 0 else number
 
     def _in_range(self, number: float) -> bool:
-        if not -math.inf < number < math.inf or (self.above_low and number == self.low):
-            return False
-        return self.low <= number <= self.high
+        return self.low <= number <= self.high or (self.or_zero and number == 0)
 
     def allowed(self) -> str:
         if self.kind is bool:
             return "True or False"
-        noun = "an integer" if self.kind is int else "a finite number"
-        if math.isinf(self.low) and math.isinf(self.high):
-            return noun
-        if math.isinf(self.high):
-            return f"{noun} {'above' if self.above_low else 'of at least'} {self.low:g}"
-        return (
-            f"{noun} from {self.low} to {self.high}"
-            if self.kind is int
-            else f"{noun} from {self.low:g} to {self.high:g}"
-        )
+        if self.kind is int:
+            return f"an integer from {self.low} to {self.high}"
+        return f"{'0 or ' * self.or_zero}a finite number from {self.low:g} to {self.high:g}"
 
 
 def _flag(default: bool) -> bool:
@@ -86,8 +79,8 @@ def _count(default: int, low: int = 0, high: int = INT32_MAX) -> int:
     return value
 
 
-def _number(default: float, low: float = -math.inf, high: float = math.inf, *, above_low: bool = False) -> float:
-    value: float = field(default=default, metadata={"rule": _Rule(float, low, high, above_low)})
+def _number(default: float, low: float = -LARGEST, high: float = LARGEST, *, or_zero: bool = False) -> float:
+    value: float = field(default=default, metadata={"rule": _Rule(float, low, high, or_zero)})
     return value
 
 
@@ -122,9 +115,9 @@ class SearchOptions:
     """Keep the most likely tokens whose probabilities reach p; 0 and 1 keep all."""
     min_p: float = _number(0.0, 0.0, 1.0)
     """Drop tokens less likely than min_p times the most likely one; 0 keeps all. Not in onnxruntime-genai."""
-    temperature: float = _number(1.0, 0.0)
+    temperature: float = _number(1.0, SMALLEST, or_zero=True)
     """Divides the logits before the softmax; 0 takes the highest logit."""
-    repetition_penalty: float = _number(1.0, 0.0, above_low=True)
+    repetition_penalty: float = _number(1.0, SMALLEST)
     """Makes tokens that already occur less likely when above 1."""
     no_repeat_ngram_size: int = _count(0)
     """No n-gram of this size occurs twice; 0 is off."""

@@ -126,7 +126,8 @@ class BeamSearch:
         return self.early_stopping or self.finished[-1].score >= self._penalised(best_score, length)
 
     def _penalised(self, score: float, length: int) -> float:
-        return float(np.float32(score) / np.float32(length) ** np.float32(self.length_penalty))
+        with np.errstate(all="ignore"):  # a penalty of hundreds: the power is 0 or infinite, as in onnxruntime-genai
+            return float(np.float32(score) / np.float32(length) ** np.float32(self.length_penalty))
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

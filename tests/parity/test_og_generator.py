@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import genai_lab
+from genai_lab.errors import ArgumentError
 from tests.tables import random_table, table_model
 
 og = pytest.importorskip("onnxruntime_genai", reason="the oracle comes with the dev extra")
@@ -96,6 +97,8 @@ TINY_WAYS = [
     {"do_sample": True, "random_seed": 3, "top_k": 100, "top_p": 0.6, "temperature": 2.0},
     {"do_sample": True, "random_seed": 0, "top_k": 1},
     {"do_sample": True, "random_seed": 0, "temperature": 0.0},
+    *({"do_sample": True, "random_seed": 3, "top_k": 20, "temperature": end} for end in (1e-30, 1e-3, 1e3, 1e30)),
+    *({"repetition_penalty": end} for end in (1e-30, 1e-3, 1e3, 1e30)),
 ]
 
 
@@ -104,6 +107,15 @@ def test_every_option_gives_ogs_tokens_on_a_tiny_model(tiny_folder: Path, option
     rng = np.random.default_rng(4)
     prompts = [rng.integers(3, 250, size=size).astype(np.int32) for size in (2, 5, 17, 40)]
     assert run(genai_lab, tiny_folder, prompts, 30, **options) == run(og, tiny_folder, prompts, 30, **options)
+
+
+@pytest.mark.parametrize("name", ["temperature", "repetition_penalty"])
+@pytest.mark.parametrize("value", [1e-320, 1e308])
+def test_what_float32_cannot_count_with_is_refused_and_not_there(tiny_folder: Path, name: str, value: float) -> None:
+    ogs, ours = (library.GeneratorParams(library.Model(str(tiny_folder))) for library in (og, genai_lab))
+    ogs.set_search_options(**{name: value})
+    with pytest.raises(ArgumentError, match=f"{name} is .*from 1e-30 to 1e.30 is allowed"):
+        ours.set_search_options(**{name: value})
 
 
 @pytest.mark.parametrize("seed", range(8))

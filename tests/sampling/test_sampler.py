@@ -8,9 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from genai_lab.arrays import largest
-from genai_lab.sampling import RandomStream, SamplingMode, choose_greedy, choose_sample, effective_mode
+from genai_lab.config.search import SearchOptions
+from genai_lab.sampling import (
+    RandomStream,
+    RepetitionPenalty,
+    SamplingMode,
+    choose_greedy,
+    choose_sample,
+    effective_mode,
+)
+from genai_lab.sampling.beam import BeamSearch
 from genai_lab.sampling.sampler import filter_candidates
 
 
@@ -149,3 +159,33 @@ def test_the_effective_mode_says_why(settings: Options, og: bool, mode: Sampling
     effective = effective_mode(settings, og_compat=og)
     assert effective.mode is mode
     assert word in effective.reason
+
+
+@dataclass
+class Seen:
+    tokens: NDArray[np.int32]
+    distinct: NDArray[np.int32]
+
+
+SEEN = Seen(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32))
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-10, 1e10, 1e30])
+@pytest.mark.parametrize("penalty", [1e-30, 1.0, 1e30])
+def test_the_ends_of_what_is_allowed_stay_numbers(temperature: float, penalty: float) -> None:
+    """Nothing overflows into NaN (numpy's warnings are errors here), whatever a model's logits are."""
+    options = SearchOptions(context_length=8).with_options(
+        do_sample=True, temperature=temperature, repetition_penalty=penalty, top_k=0, length_penalty=1e30
+    )
+    for scale in (1e-3, 1.0, 1e4):
+        logits = (np.array([3, -2, 0, 5, -7, 1], np.float32) * np.float32(scale)).astype(np.float32)
+        RepetitionPenalty(options.repetition_penalty)(logits, SEEN)
+        assert np.isfinite(logits).all()
+        weights = filter_candidates(logits, options).weights
+        assert np.isfinite(weights).all() and abs(float(weights.sum()) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("penalty", [-1e30, -400.0, 400.0, 1e30])
+def test_a_length_penalty_of_any_size_gives_a_score(penalty: float) -> None:
+    scores = [BeamSearch(2, {0}, penalty)._penalised(-3.0, length) for length in (2, 900)]
+    assert scores == ([0.0, 0.0] if penalty > 0 else [-np.inf, -np.inf])

@@ -120,14 +120,14 @@ def test_a_prompt_that_cannot_be_answered_is_said(
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [
-        ("--temperature", "-1", "'-1': a finite number of at least 0 is needed"),
-        ("--temperature", "nan", "'nan': a finite number of at least 0 is needed"),
-        ("--temperature", "hot", "'hot': a finite number of at least 0 is needed"),
+        ("--temperature", "-1", "'-1': 0 or a finite number from 1e-30 to 1e+30 is needed"),
+        ("--temperature", "nan", "'nan': 0 or a finite number from 1e-30 to 1e+30 is needed"),
+        ("--temperature", "hot", "'hot': 0 or a finite number from 1e-30 to 1e+30 is needed"),
         ("--top-k", "1.5", "'1.5': an integer from 0 to 2147483647 is needed"),
         ("--top-p", "3", "'3': a finite number from 0 to 1 is needed"),
         ("--min-p", "", "'': a finite number from 0 to 1 is needed"),
         ("--seed", "-5", "'-5': an integer from -1 to 2147483647 is needed"),
-        ("--repetition-penalty", "0", "'0': a finite number above 0 is needed"),
+        ("--repetition-penalty", "0", "'0': a finite number from 1e-30 to 1e+30 is needed"),
         ("--max-new-tokens", "0", "'0': an integer of at least 1 is needed"),
         ("--max-new-tokens", "1e3", "'1e3': an integer of at least 1 is needed"),
     ],
