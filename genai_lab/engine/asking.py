@@ -70,7 +70,7 @@ def warn_if_all_the_same(engine: Engine, options: Mapping[str, Any], n: int) -> 
     if n < 2:
         return
     _, turn = _options(options)
-    settings = turn.settings(engine.model.config.search_options())
+    settings = turn._settings(engine.model.config.search_options())
     if not options.get("logits_processors") and mode_of(settings.search, settings.hooks).mode is SamplingMode.GREEDY:
         warnings.warn(
             f"{n} answers are the same without sampling: do_sample=True (and no top_k=1, no temperature=0) draws each "

@@ -100,7 +100,7 @@ class Conversations:
             state = self.state(number)
             self._check_silent(state)
             prompt = token_array(one_dimensional(tokens), self._model.vocab_size)
-            settings = (options or TurnOptions()).settings(self._model.config.search_options())
+            settings = (options or TurnOptions())._settings(self._model.config.search_options())
             length, limit = len(state.sequence), state.sequence.max_length
             if length + prompt.size >= limit:
                 raise CapacityError(

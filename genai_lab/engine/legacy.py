@@ -248,7 +248,7 @@ class _OldTurnOptions(TurnOptions):
         super().__init__(hooks=hooks)
         self._search, self._first = search, first
 
-    def settings(self, defaults: SearchOptions) -> TurnSettings:
+    def _settings(self, defaults: SearchOptions) -> TurnSettings:
         seed = self._search.random_seed
         return TurnSettings(self._search, seed=seed if self._first and seed >= 0 else None, hooks=self.hooks)
 

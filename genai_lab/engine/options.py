@@ -142,7 +142,7 @@ class TurnOptions(HookSetters):
             raise ArgumentError(f"stop_strings: {size} bytes together, allowed are at most {MAX_STOP_BYTES}")
         self._given["stop_strings"] = tuple(strings)
 
-    def settings(self, defaults: SearchOptions) -> TurnSettings:
+    def _settings(self, defaults: SearchOptions) -> TurnSettings:
         """These options over the model folder's, all checked.
 
         Raises:

@@ -210,6 +210,8 @@ class Generator(Closing):
     def get_input(self, name: str) -> NDArray[Any]:
         """A copy of one input of the last model run by its graph name (with batch_size > 1 the extra inputs only: its
         rows are read one after another)."""
+        if not isinstance(name, str):
+            raise wrong_kind("get_input: name", name, "a text, the name of an input of the graph")
         return self._live().input(name)
 
     def set_model_input(self, name: str, value: NDArray[Any]) -> None:
@@ -256,8 +258,8 @@ class Generator(Closing):
             raise ArgumentTypeError(f"set_active_adapter: got {type(adapters).__name__}, Adapters are allowed")
         search = self._live()
         search.extras.add_adapter(adapters.get(name))
-        adapters.use(name)
-        weakref.finalize(search, adapters.give_back, name).atexit = False
+        adapters._use(name)
+        weakref.finalize(search, adapters._give_back, name).atexit = False
 
     def set_runtime_option(self, key: str, value: str) -> None:
         """Set an option of the runs: "terminate_session" "1" ends a run in progress with an error and refuses others

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, StateError, wrong_kind
 from genai_lab.lifecycle import Closing, born, died
 from genai_lab.models.model import Model
 from genai_lab.models.session import Weights
@@ -83,16 +83,18 @@ class Adapters(Closing):
     def get(self, name: str) -> Weights:
         """The adapter of that name."""
         self._live()
+        if not isinstance(name, str):
+            raise wrong_kind("Adapters: name", name, "a text, the name that it was loaded under")
         if name not in self._loaded:
             known = ", ".join(map(repr, self._loaded)) or "none"
             raise ArgumentError(f"Adapter not found: {name}. Loaded are: {known}; call load(path, {name!r}) first")
         return self._loaded[name]
 
-    def use(self, name: str) -> None:
+    def _use(self, name: str) -> None:
         """A generator begins to run with it."""
         self._uses[name] = self._uses.get(name, 0) + 1
 
-    def give_back(self, name: str) -> None:
+    def _give_back(self, name: str) -> None:
         """A generator that ran with it is gone."""
         self._uses[name] -= 1
 

@@ -136,7 +136,13 @@ class RunExtras:
         if self.beside is not None:
             self.beside.set_option(key, value)
         if key != "terminate_session":
-            self.options.add_run_config_entry(key, value)
+            try:
+                self.options.add_run_config_entry(key, value)
+            except RuntimeError as error:
+                raise ArgumentError(
+                    f"set_runtime_option({key!r:.60}, {value!r:.60}): onnxruntime refuses it ({error}); a key of 1 to "
+                    "1024 characters, and a value of at most 8192, are allowed"
+                ) from error
             self.has_options = True
         elif value in ("0", "1"):
             self.options.terminate = self.terminated = value == "1"

@@ -30,7 +30,7 @@ class _Encoder:
         self._tokenizer, self._tokens, self._special = tokenizer, tokens, special
 
     def __call__(self, text: str) -> list[int]:
-        ids = self._tokenizer.plain_ids(text)
+        ids = self._tokenizer._plain_ids(text)
         whole = all(i < len(self._tokens) and i not in self._special for i in ids)
         if whole and b"".join(self._tokens[i] for i in ids) == text.encode():
             return ids

@@ -9,7 +9,8 @@ import os
 
 import onnxruntime as ort
 
-from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, wrong_kind
+from genai_lab.paths import checked_path
 
 
 def is_cuda_available() -> bool:
@@ -62,8 +63,11 @@ def register_execution_provider_library(name: str, path: str) -> None:
     """Load a provider's library into onnxruntime, under a name of your choice.
 
     Raises:
+        ArgumentTypeError, ArgumentError: a name or a path that is none.
         ModelFolderError: no such file, or onnxruntime cannot load it.
     """
+    _check_name("register_execution_provider_library", name)
+    path = str(checked_path(path, "register_execution_provider_library: path", "the provider's library"))
     if not os.path.isfile(path):
         raise ModelFolderError(f"register_execution_provider_library: {path!r} does not exist; give the library's path")
     try:
@@ -78,14 +82,23 @@ def unregister_execution_provider_library(name: str) -> None:
     """Forget a library that was registered.
 
     Raises:
+        ArgumentTypeError: not a name.
         ArgumentError: nothing is registered under that name.
     """
+    _check_name("unregister_execution_provider_library", name)
     try:
         ort.unregister_execution_provider_library(name)
     except Exception as error:  # onnxruntime's exception classes have no narrower common base
         raise ArgumentError(
             f"unregister_execution_provider_library({name!r}): no library is registered under that name"
         ) from error
+
+
+def _check_name(call: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise wrong_kind(f"{call}: name", name, "a text, the name that the provider is registered under")
+    if not name or "\0" in name:
+        raise ArgumentError(f"{call}: name is {name!r:.60}; a text of at least one character without NUL is allowed")
 
 
 def enable_telemetry_events() -> None:

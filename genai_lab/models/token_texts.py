@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from genai_lab.config import Config
-from genai_lab.errors import ModelFolderError
+from genai_lab.errors import ModelFolderError, wrong_kind
 from genai_lab.tracing import TokenText
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class TokenTexts:
 
     def __call__(self, ids: Sequence[int]) -> list[TokenText]:
         """Text of each id; ids in brackets for a folder without a tokenizer."""
+        if not isinstance(ids, Iterable) or not all(isinstance(i, int | np.integer) for i in ids):
+            raise wrong_kind("token_texts: ids", ids, "a list of token ids")
         try:
             tokenizer = self.tokenizer
         except ModelFolderError:

@@ -76,7 +76,7 @@ class Tokenizer:
         encoding = self._backend.encode(checked_text(text, "text"), add_special_tokens=self._add_special_tokens)
         return np.array(encoding.ids, dtype=np.int32)
 
-    def plain_ids(self, text: str) -> list[TokenId]:
+    def _plain_ids(self, text: str) -> list[TokenId]:
         """Token ids of a text without any added at its ends, whatever `update_options` says (ours)."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 

@@ -36,6 +36,7 @@ BAD: dict[str, Any] = {
     "dict": {},
     "array": np.array(["a"]),
     "object": object(),
+    "long": "x" * 300,
 }
 TELLTALES = (".part", "has no attribute", "Errno", "positional argument", "Traceback", "unhashable", "not supported")
 
@@ -66,7 +67,7 @@ class Place:
     def turn(self, setter: str, value: Any) -> None:
         options = og.TurnOptions()
         getattr(options, setter)(value)
-        options.settings(self.model.config.search_options())
+        options._settings(self.model.config.search_options())
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,21 @@ CALLS: dict[str, tuple[Call, set[str]]] = {
     "Engine.max_session_tokens": (lambda p, v: og.Engine(p.model, max_session_tokens=v).close(), {"None"}),
     "Engine.kv_backend": (lambda p, v: og.Engine(p.model, kv_backend=v).close(), {"None"}),
     "Engine.prefix_caching": (lambda p, v: og.Engine(p.model, prefix_caching=v).close(), {"flag", "None"}),
+    "Images": (lambda p, v: og.Images.open(v), set()),
+    "Audios": (lambda p, v: og.Audios.open(v), set()),
+    "Adapters.load": (lambda p, v: og.Adapters(p.model).load(v, "a"), set()),
+    "Adapters.load.name": (lambda p, v: og.Adapters(p.model).load("nothing", v), set()),
+    "Adapters.get": (lambda p, v: og.Adapters(p.model).get(v), set()),
+    "Adapters.unload": (lambda p, v: og.Adapters(p.model).unload(v), set()),
+    "register": (lambda p, v: og.register_execution_provider_library("x", v), set()),
+    "register.name": (lambda p, v: og.register_execution_provider_library(v, "nothing"), set()),
+    "unregister": (lambda p, v: og.unregister_execution_provider_library(v), set()),
+    "set_current_gpu_device_id": (lambda p, v: og.set_current_gpu_device_id(v), set()),
+    "token_texts": (lambda p, v: p.model.token_texts(v), {"empty", "bytes", "list", "dict"}),
+    "get_input": (lambda p, v: p.generator().get_input(v), set()),
+    "runtime_option.key": (lambda p, v: p.generator().set_runtime_option(v, "x" * 8193), set()),
+    "runtime_option": (lambda p, v: p.generator().set_runtime_option("terminate_session", v), set()),
+    "Config.overlay": (lambda p, v: og.Config(p.model.config.folder).overlay(v), set()),
     "Trace": (lambda p, v: og.Trace(v), set()),
     "Trace.load": (lambda p, v: og.Trace.load(v), set()),
     "record": (lambda p, v: og.record(v).__enter__(), set()),
@@ -138,7 +154,7 @@ CALLS: dict[str, tuple[Call, set[str]]] = {
     **{
         f"encoding.{name}": (lambda p, v, name=name: getattr(p.tokenizer, name)(v), allowed)
         for name, allowed in {
-            "encode": ANY_TEXT,
+            "encode": {*ANY_TEXT, "long"},
             "encode_batch": set[str](),
             "decode": {"list", "dict"},
             "decode_batch": {"list", "nested"},
@@ -150,7 +166,7 @@ CALLS: dict[str, tuple[Call, set[str]]] = {
     },
     "template_str": (
         lambda p, v: p.tokenizer.apply_chat_template([{"role": "user", "content": "x"}], template_str=v),
-        {"None", *ANY_TEXT, "nul"},
+        {"None", *ANY_TEXT, "nul", "long"},
     ),
     **{
         f"generator.{name}": (lambda p, v, name=name: getattr(p.generator(), name)(v), allowed)
