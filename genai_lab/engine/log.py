@@ -132,7 +132,7 @@ class EngineLog:
                 end_ns=end_ns,
                 run_ns=outcome.run_ns,
                 budget=view.budget,
-                num_waiting=len(view.waiting),
+                num_waiting=len(view.waiting) + view.unseen,
                 blocks_used=usage.blocks_used,
                 blocks_cached=usage.blocks_cached,
                 blocks_free=usage.blocks_free,

@@ -90,6 +90,7 @@ class QueueView:
     rows: int  # places in the batch (max_batch_size)
     window: int | None = None  # tokens that a token sees, itself included; None: all before it
     smallest_piece: int = 2  # tokens that a piece of a prompt has at least
+    unseen: int = 0  # who wait besides, in a queue that is too long to be seen whole
 
     def new_blocks(self, request: RequestView, tokens: int) -> int:
         """Blocks it must be given to hold `tokens` more. With a window, blocks fall out of it between the runs: no more

@@ -44,6 +44,7 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
         rows=limits.max_batch_size,
         window=None if cache.window is None else cache.window.tokens,
         smallest_piece=limits.smallest_piece,
+        unseen=len(by_status[Status.WAITING]) - len(waiting),
     )
 
 

@@ -154,6 +154,7 @@ def test_of_a_long_queue_the_first_and_the_most_urgent_are_seen(model: genai_lab
     view = engine.view()
     seen = [request.request for request in view.waiting]
     assert len(seen) <= LOOKED_AT
+    assert len(seen) + view.unseen == len(requests)
     assert seen == sorted(seen), "in the queue's order"
     assert {requests[0].number, requests[-1].number} <= set(seen)
     assert [d.request for d in engine.step() if d.verdict is Verdict.PREFILL] == [requests[-1].number]
