@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,8 @@ MARKERS_BY_FIXTURE = {"real_model": {"model_folder"}, "browser": {"browser", "pa
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt what they start
     config.stash[SURROUNDINGS] = Surroundings(Path(tempfile.mkdtemp(prefix="genai_lab-tests-")))
 
 

@@ -13,6 +13,7 @@ import genai_lab as og
 from genai_lab import lifecycle
 from genai_lab.errors import StateError
 from genai_lab.lifecycle import LiveObject, LiveObjects, in_units
+from genai_lab.workbench.kept import KEPT
 from tests.lifecycle.scenes import PROMPT, SCENES, Places, generator, write
 
 
@@ -24,6 +25,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 @pytest.fixture
 def nothing_else() -> Iterator[int]:
     """How much is alive already, of other tests, and stays so; from here on the cycle collector sleeps."""
+    KEPT.clear()  # what other tests' answers kept to go on would give way to new ones
     gc.collect()
     gc.disable()
     others = [entry.reference() for entry in lifecycle._LIVE.values()]
