@@ -143,7 +143,10 @@ def why(recording: Recording, request: int, step: int) -> str:
     decisions, operands = recording.tables["decisions"], recording.tables["operands"]
     rows = np.flatnonzero((decisions["step"] == step) & (decisions["request"] == request))
     if rows.size == 0:
-        return f"Nothing was decided about request {request} in step {step}: it was not there, or had nothing to do."
+        return (
+            f"Nothing was decided about request {request} in step {step}: it was not there, had nothing to do, or "
+            "waited behind so many that the policy gave it no word."
+        )
     row = int(rows[0])
     mine = operands["decision"] == row
     names = (recording.words[n] for n in operands["name"][mine])

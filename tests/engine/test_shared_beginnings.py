@@ -157,7 +157,10 @@ def test_of_a_long_queue_the_first_and_the_most_urgent_are_seen(model: genai_lab
     assert len(seen) + view.unseen == len(requests)
     assert seen == sorted(seen), "in the queue's order"
     assert {requests[0].number, requests[-1].number} <= set(seen)
-    assert [d.request for d in engine.step() if d.verdict is Verdict.PREFILL] == [requests[-1].number]
+    with genai_lab.record() as trace:
+        assert [d.request for d in engine.step() if d.verdict is Verdict.PREFILL] == [requests[-1].number]
+    assert trace.steps()["num_waiting"].tolist() == [len(requests)]
+    assert "no word" in trace.why(requests[LOOKED_AT].number, 0)
     drain(engine)
     assert all(request.tokens().size > 3 for request in requests)
 
