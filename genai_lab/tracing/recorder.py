@@ -1,8 +1,8 @@
-"""The recorder: keeps what the live rooms say, within bounds, at a cost that a decode step does not feel.
+"""The recorder: keeps what the live rooms say, within bounds, at a cost of about a percent of a step.
 
-On the hot path it appends tuples and copies one row of logits. It keeps the runs and their stages itself; tokens are in
-`kept_tokens`, an engine's steps in `kept_steps`, texts in `known_texts`. All becomes columns when somebody reads. What
-does not fit is dropped oldest first, and counted.
+On the hot path it appends tuples and keeps one row of logits, copied if the next run writes over it. It keeps the runs
+and their stages itself; tokens are in `kept_tokens`, an engine's steps in `kept_steps`, texts in `known_texts`. All
+becomes columns when somebody reads. What does not fit is dropped oldest first, and counted.
 """
 
 from __future__ import annotations
