@@ -14,7 +14,7 @@ from genai_lab.engine.work import Outcome, Work
 from genai_lab.kvcache import PagedCache
 from genai_lab.models import Model
 from genai_lab.tracing import NULL, StepFact, TokenFact, Tracer, TurnFact
-from genai_lab.tracing.engine_facts import GONE, DecisionFact, HolderFact
+from genai_lab.tracing.engine_facts import GONE, HolderFact
 from genai_lab.types import FinishReason
 
 _FINISH = {
@@ -70,17 +70,18 @@ class EngineLog:
         if not self._tracer.enabled or work.choice is None or work.logits is None:
             return
         run, before = self._run(work.state, turn)
-        fact = TokenFact(
-            run=run,
-            index=turn.generated - before,
-            position=len(work.state.sequence),
-            token=work.choice.token,
-            start_ns=work.started_ns,
-            end_ns=end_ns,
-            final_prob=work.choice.probability,
-            kept=work.choice.kept,
-            changes=work.changes,
-            seen=work.state.sequence.distinct,
+        choice, sequence = work.choice, work.state.sequence
+        fact = TokenFact(  # in the order of its fields: names would cost as much as the rest
+            run,
+            turn.generated - before,
+            len(sequence),
+            choice.token,
+            work.started_ns,
+            end_ns,
+            choice.probability,
+            choice.kept,
+            work.changes,
+            sequence.distinct,
         )
         self._tracer.token(fact, work.logits, owned=work.owns_logits)
 
@@ -93,81 +94,74 @@ class EngineLog:
         if turn.finish is not None:
             self._tracer.close_run(run, _FINISH[turn.finish])
             self._runs.pop((state.request, turn.turn_id), None)  # its last word: a long recording does not grow here
+        times = state.times
         self._tracer.engine_turn(
-            TurnFact(
-                request=state.request,
-                turn=turn.turn_id,
-                run=run,
-                status=state.status.value,
-                finish="" if turn.finish is None else turn.finish.name.lower(),
-                prompt_tokens=turn.prompt_tokens,
-                generated_tokens=turn.generated,
-                cached_prompt_tokens=turn.cached_prompt_tokens,
-                preemptions=state.preemptions,
-                recomputed_tokens=state.recomputed,
-                arrived_ns=state.times.arrived,
-                scheduled_ns=state.times.scheduled,
-                first_token_ns=state.times.first_token,
-                finished_ns=state.times.finished,
+            TurnFact(  # in the order of its fields, see `token`
+                state.request,
+                turn.turn_id,
+                run,
+                state.status,
+                "" if turn.finish is None else turn.finish.name.lower(),
+                turn.prompt_tokens,
+                turn.generated,
+                turn.cached_prompt_tokens,
+                state.preemptions,
+                state.recomputed,
+                times.arrived,
+                times.scheduled,
+                times.first_token,
+                times.finished,
             )
         )
 
     def step(self, view: QueueView, outcome: Outcome, holders: list[RequestState], start_ns: int, end_ns: int) -> None:
-        """A step was committed."""
+        """A step was committed. Its decisions are kept as they are: they never change, and are put into words when
+        somebody reads."""
         if not self._tracer.enabled:
             return
-        usage = self._cache.usage()
-        decisions = tuple(
-            DecisionFact(d.request, d.verdict.value, d.reason.value, d.num_tokens, d.template, d.all_operands())
-            for d in outcome.decisions
-        )
-        facts = tuple(self._holder(state) for state in holders)
-        tables = {holder.request: holder.block_table for holder in facts}
-        pool = self._pool.changes(self._tables, tables)
+        blocks = self._cache.pool
+        tables = {state.request: self._table(state.request) for state in holders}
+        changes = self._pool.changes(self._tables, tables)
         self._tables = tables
         self._tracer.engine_step(
             StepFact(
-                step=view.step,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                run_ns=outcome.run_ns,
-                budget=view.budget,
-                num_waiting=len(view.waiting) + view.unseen,
-                blocks_used=usage.blocks_used,
-                blocks_cached=usage.blocks_cached,
-                blocks_free=usage.blocks_free,
-                block_size=view.block_size,
-                decisions=decisions,
-                holders=facts,
-                admissions=tuple(
-                    admission_fact(work.state.request, work.start, work.state.miss)
-                    for work in outcome.works
-                    if work.admitted
-                ),
-                pool=pool,
+                view.step,
+                start_ns,
+                end_ns,
+                outcome.run_ns,
+                view.budget,
+                len(view.waiting) + view.unseen,
+                blocks.num_blocks - blocks.num_free,
+                blocks.num_cached_free,
+                blocks.num_free - blocks.num_cached_free,
+                view.block_size,
+                tuple(outcome.decisions),
+                tuple([HolderFact(s.request, s.row or 0, s.computed, tables[s.request]) for s in holders]),
+                tuple([admission_fact(w.state.request, w.start, w.state.miss) for w in outcome.works if w.admitted]),
+                changes,
             )
         )
 
-    def _holder(self, state: RequestState) -> HolderFact:
-        table = (GONE,) * self._cache.first_block(state.request) + self._cache.block_table(state.request)
-        known = self._tables.get(state.request)
-        if known == table:
-            table = known  # one tuple for as long as nothing changes
-        return HolderFact(state.request, state.row if state.row is not None else 0, state.computed, table)
+    def _table(self, request: int) -> tuple[int, ...]:
+        table, known = self._cache.block_table(request), self._tables.get(request)
+        if self._cache.window is not None:
+            table = (GONE,) * self._cache.first_block(request) + table
+        return table if known is None or known != table else known  # one tuple for as long as nothing changes
 
     def _run(self, state: RequestState, turn: Turn) -> tuple[int, int]:
-        key = (state.request, turn.turn_id)
-        if key not in self._runs:
-            chooser = turn.chooser
-            settings: dict[str, Any] = asdict(turn.settings.search)
-            settings |= {"mode": chooser.mode.value, "mode_reason": "", "request": state.request}
-            settings |= turn.settings.hooks.describe()
-            run = self._tracer.open_run(
-                prompt=state.sequence.tokens,
-                settings=settings,
-                model=self._model.describe(),
-                describe=self._model.token_texts,
-                cached_tokens=turn.cached_prompt_tokens,
-            )
-            self._runs[key] = (run, turn.generated)
-        return self._runs[key]
+        known = self._runs.get((state.request, turn.turn_id))
+        return self._open(state, turn) if known is None else known
+
+    def _open(self, state: RequestState, turn: Turn) -> tuple[int, int]:
+        settings: dict[str, Any] = asdict(turn.settings.search)
+        settings |= {"mode": turn.chooser.mode.value, "mode_reason": "", "request": state.request}
+        settings |= turn.settings.hooks.describe()
+        run = self._tracer.open_run(
+            prompt=state.sequence.tokens,
+            settings=settings,
+            model=self._model.describe(),
+            describe=self._model.token_texts,
+            cached_tokens=turn.cached_prompt_tokens,
+        )
+        opened = self._runs[state.request, turn.turn_id] = run, turn.generated
+        return opened

@@ -65,7 +65,9 @@ class PoolWatch:
     def _evictions(self) -> list[PoolFact]:
         log = self._pool.prefixes.evictions
         new, self._evicted = log.count - self._evicted, log.count
-        latest = list(islice(reversed(log.recent), max(0, new)))
+        if new <= 0:
+            return []
+        latest = list(islice(reversed(log.recent), new))
         return [_evicted(eviction) for eviction in reversed(latest)]
 
     def _left(self, before: Tables, now: Tables) -> Iterator[PoolFact]:

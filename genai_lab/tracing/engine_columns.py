@@ -111,8 +111,8 @@ class Words:
         self._numbers: dict[str, int] = {}
 
     def number(self, word: str) -> int:
-        """The word's number."""
-        return self._numbers.setdefault(word, len(self._numbers))
+        """The word's number; a name out of an enum is a word as well."""
+        return self._numbers.setdefault(str(word), len(self._numbers))
 
     def known(self) -> list[str]:
         """Every word, by its number."""
@@ -165,7 +165,7 @@ def _add_decisions(rows: dict[str, list[tuple[Any, ...]]], fact: StepFact, words
         number = len(rows["decisions"])
         named = (words.number(decision.verdict), words.number(decision.reason), words.number(decision.template))
         rows["decisions"].append((fact.step, decision.request, *named, decision.num_tokens))
-        rows["operands"] += _operand_rows(number, decision.operands, words)
+        rows["operands"] += _operand_rows(number, decision.all_operands(), words)
 
 
 def _add_pool(rows: dict[str, list[tuple[Any, ...]]], fact: StepFact, words: Words) -> None:

@@ -6,24 +6,43 @@ so this costs little. `engine_columns` turns the facts into columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 Operands = tuple[tuple[str, int], ...]
 GONE = 2**32 - 1
 """In a block table: what was at this place fell out of the request's window, and it holds nothing for it any more."""
 
 
+class Decided(Protocol):
+    """What was decided about one request in one step: a value that never changes, asked when somebody reads."""
+
+    @property
+    def request(self) -> int: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def template(self) -> str: ...  # a sentence with {operands}
+    def all_operands(self) -> Operands: ...
+
+
 class DecisionFact(NamedTuple):
-    """One request in one step."""
+    """The same, for who has no values of its own."""
 
     request: int
     verdict: str
     reason: str
     num_tokens: int
-    template: str  # a sentence with {operands}
+    template: str
     operands: Operands
+
+    def all_operands(self) -> Operands:
+        """The numbers that the sentence names."""
+        return self.operands
 
 
 class HolderFact(NamedTuple):
@@ -65,8 +84,7 @@ class PoolFact(NamedTuple):
     policy: str  # EVICTED: why this one, in words after "because it was"
 
 
-@dataclass(frozen=True, slots=True)
-class StepFact:
+class StepFact(NamedTuple):
     """One committed step."""
 
     step: int
@@ -79,7 +97,7 @@ class StepFact:
     blocks_cached: int
     blocks_free: int
     block_size: int
-    decisions: tuple[DecisionFact, ...]
+    decisions: tuple[Decided, ...]
     holders: tuple[HolderFact, ...]
     admissions: tuple[AdmissionFact, ...] = ()
     pool: tuple[PoolFact, ...] = ()

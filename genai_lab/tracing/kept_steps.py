@@ -7,7 +7,6 @@ kept step began is remembered. It knows no tokens and no pictures.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 from genai_lab.tracing.engine_columns import Columns, engine_columns
 from genai_lab.tracing.engine_facts import PoolFact, StepFact, TurnFact
@@ -53,12 +52,13 @@ class KeptSteps:
 
     def add_turn(self, fact: TurnFact) -> None:
         """A turn as far as it has come; a later fact of the same turn replaces it."""
-        self._turns[(fact.request, fact.turn)] = fact
+        key = fact.request, fact.turn
+        self._turns[key] = fact
         self.turn_count += 1
         if fact.finish:
-            self._open_turns.pop((fact.request, fact.turn), None)
+            self._open_turns.pop(key, None)
         else:
-            self._open_turns[(fact.request, fact.turn)] = fact.run
+            self._open_turns[key] = fact.run
 
     def columns(self, first: int, origin_ns: int) -> tuple[dict[str, Columns], list[str]]:
         """The tables from the absolute step `first` on, every turn, and the words that they count in."""
@@ -66,5 +66,5 @@ class KeptSteps:
         begin = max(0, first - self.dropped)
         before = steps[begin - 1] if begin else None
         if not begin and steps and self._past_pool:
-            steps[0] = replace(steps[0], pool=(*self._past_pool.values(), *steps[0].pool))
+            steps[0] = steps[0]._replace(pool=(*self._past_pool.values(), *steps[0].pool))
         return engine_columns(steps[begin:], turns, origin_ns, before)

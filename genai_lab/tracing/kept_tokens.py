@@ -25,14 +25,7 @@ class Entry:
 
     __slots__ = ("borrowed", "digest", "fact", "row")
 
-    def __init__(
-        self,
-        fact: TokenFact,
-        *,
-        digest: Digest | None = None,
-        row: NDArray[np.float32] | None = None,
-        borrowed: bool = False,
-    ) -> None:
+    def __init__(self, fact: TokenFact, digest: Digest | None, row: NDArray[np.float32] | None, borrowed: bool) -> None:
         self.fact = fact
         self.digest = digest
         self.row = row
@@ -68,7 +61,7 @@ class KeptTokens:
 
     def add(self, fact: TokenFact, digest: Digest) -> None:
         """A token whose distribution is known already."""
-        self._append(Entry(fact, digest=digest))
+        self._append(Entry(fact, digest, None, False))
 
     def add_row(self, fact: TokenFact, logits: NDArray[np.float32], *, owned: bool) -> None:
         """A token and the raw logits [V] it was chosen from. `owned`: nobody writes over them; else the row is copied
@@ -77,7 +70,7 @@ class KeptTokens:
         if not owned:
             row = self._rows.take(logits.size)
             np.multiply(logits, np.float32(1.0), out=row)  # several times faster than a memcpy on some machines
-        entry = Entry(fact, row=row, borrowed=not owned)
+        entry = Entry(fact, None, row, not owned)
         self._append(entry)
         self._waiting.append(entry)
         if len(self._waiting) * row.nbytes > self.logits_bytes:
@@ -95,7 +88,9 @@ class KeptTokens:
         before to have all."""
         entries, dropped = list(self._entries), self.dropped
         begin = max(first, dropped)
-        return begin, [entry for entry in entries[begin - dropped :] if entry.digest is not None]
+        entries = entries[begin - dropped :]
+        lost = next((place for place, entry in enumerate(entries) if entry.digest is not None), 0)
+        return begin + lost, [entry for entry in entries[lost:] if entry.digest is not None]
 
     def of_run(self, run: int) -> list[tuple[TokenFact, Digest]]:
         """Every digested token of one run."""
@@ -104,8 +99,28 @@ class KeptTokens:
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _append(self, entry: Entry) -> None:
-        self._entries.append(entry)
+        entries = self._entries
+        if len(entries) == entries.maxlen and entries[0].digest is None:
+            self._forget(entries[0])
+        entries.append(entry)
         self.count += 1
+
+    def _forget(self, entry: Entry) -> None:
+        """It drops out of the ring before anybody asked for its digest. Only who takes an entry out of `_waiting` has
+        its row: a reader in another thread may be at it."""
+        try:
+            oldest = self._waiting.popleft()
+        except IndexError:
+            return
+        if oldest is entry:
+            self._take_row(oldest)
+        else:
+            self._waiting.appendleft(oldest)
+
+    def _take_row(self, entry: Entry) -> None:
+        row, entry.row = entry.row, None
+        if row is not None and entry.borrowed:
+            self._rows.give_back(row)
 
     def _digest_oldest(self) -> None:
         try:
@@ -121,6 +136,4 @@ class KeptTokens:
             if fact.changes:  # of a whole vocabulary only what is shown is kept
                 shown = np.unique(np.append(entry.digest.top_ids, np.int32(fact.token)))
                 entry.fact = replace(fact, changes=tuple(among(change, shown) for change in fact.changes))
-            entry.row = None
-            if entry.borrowed:
-                self._rows.give_back(row)
+            self._take_row(entry)

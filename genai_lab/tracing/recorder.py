@@ -175,7 +175,8 @@ class Recorder:
             self._tokens.add(fact, Digest.of_one(fact.token))
             return
         self._tokens.add_row(fact, logits, owned=owned)
-        self.stage(fact.run, fact.index, "recorder", started, time.perf_counter_ns())
+        self._stages.append((started, time.perf_counter_ns(), "recorder", fact.run, fact.index, 1))
+        self._stage_count += 1
 
     def claim_engine(self, engine: object) -> bool:
         """Whether this engine, and no other, is recorded here: requests and steps are counted per engine."""

@@ -54,9 +54,10 @@ class Masking(NamedTuple):
     mask: TokenMask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TokenFact:
-    """One generated token, as the step that made it knows it."""
+    """One generated token, as the step that made it knows it. Nobody changes it; frozen, it would take five times as
+    long to make."""
 
     run: int
     index: int  # 0-based inside the run's answer
