@@ -26,7 +26,7 @@ from genai_lab.engine.memory import Memory
 from genai_lab.engine.options import RequestOptions
 from genai_lab.engine.plan import Decision, Policy, QueueView, Status
 from genai_lab.engine.policies import Fcfs
-from genai_lab.engine.request import Request
+from genai_lab.engine.request import Request, RequestState
 from genai_lab.engine.rows import RowTable
 from genai_lab.engine.snapshot import StepRecord, take_snapshot
 from genai_lab.engine.step import StepRunner
@@ -48,8 +48,8 @@ class Engine(EngineFace):
         max_batch_size: conversations that hold a row at a time.
         max_scheduled_tokens: tokens that one step may compute.
         max_session_tokens: tokens of a conversation, over all its turns.
-        block_size, num_blocks: the block pool, in tokens and blocks. None: 16 tokens; with "vm" as many more as fill
-            whole memory pages.
+        block_size, num_blocks: the block pool, in tokens and blocks. None: 16 tokens; with "vm" 32, or as many more as
+            fill whole memory pages.
         chunk_size: largest piece of one prompt in one step.
         prefix_caching: share blocks of equal beginnings. None: wherever a model allows it.
         kv_backend: "slots", or "vm" on Linux: a prefix hit is mapped instead of copied. "pool" for a model whose graph
@@ -266,6 +266,7 @@ class Engine(EngineFace):
         start = perf_counter_ns()
         self._log.follow(self._tracer if self._tracer is not None else current_tracer())
         self._runs.recorded = self._log.enabled
+        self._bring_together()
         with self._lock.guest():  # a person's policies, processors and samplers are asked
             view = self.view()
             plan = check_plan(self.policy.plan(view), view, self.policy)
@@ -281,9 +282,18 @@ class Engine(EngineFace):
         except BaseException as error:
             self._conversations.broken = error
             raise
-        holders = [state for state in self._states.values() if state.row is not None]
-        self._log.step(view, outcome, holders, start, perf_counter_ns())
+        self._log.step(view, outcome, self._holders(), start, perf_counter_ns())
         return tuple(outcome.decisions)
+
+    def _bring_together(self) -> None:
+        try:
+            self._runs.bring_together(self._holders(), self._rows)
+        except BaseException as error:  # rows may stand half moved
+            self._conversations.broken = error
+            raise
+
+    def _holders(self) -> list[RequestState]:
+        return [state for state in self._states.values() if state.row is not None]
 
     def _evict_idle(self) -> bool:
         """Take the row of the conversation that has been silent longest; its full blocks stay in the prefix cache."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from genai_lab.engine.request import RequestState
+from genai_lab.engine.rows import RowTable
 from genai_lab.engine.work import Work
 from genai_lab.kvcache import BlockStore
 from genai_lab.models.exactness import BatchFacts
@@ -38,6 +40,9 @@ class PackedRuns:
         """The same in words, if somebody measured it."""
         facts = known_packed_facts(self.executor.model, self.store.rows)
         return "" if facts is None else f" ({facts.in_words()})"
+
+    def bring_together(self, _holders: Sequence[RequestState], _table: RowTable) -> None:
+        """A run takes whoever runs, wherever their tables stand."""
 
     def run(self, works: Sequence[Work], held: Mapping[int, int]) -> None:
         """One run, or with `exact` as many as it takes. `held`: idle sequences take no part."""

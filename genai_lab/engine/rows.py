@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterable
 
-GAP_LIMIT = 2  # idle rows that a decode run may carry along rather than be split in two
+GAP_LIMIT = 2  # idle rows that a decode run may carry along rather than be split in two: another run costs as much
 
 
 class RowTable:
@@ -28,6 +28,12 @@ class RowTable:
         """`row` is free again."""
         heapq.heappush(self._free, row)
 
+    def swap(self, first: int, second: int) -> None:
+        """Whoever had the one row, or nobody, has the other."""
+        other = {first: second, second: first}
+        self._free = [other.get(row, row) for row in self._free]
+        heapq.heapify(self._free)
+
 
 def decode_ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
     """[first, last] ranges that cover `rows`; a gap of up to GAP_LIMIT idle rows is carried along.
@@ -42,6 +48,18 @@ def decode_ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((row, row))
     return ranges
+
+
+def wasted_rows(rows: Iterable[int]) -> int:
+    """How many rows a decode of `rows` computes for nobody; a further run counts as GAP_LIMIT rows.
+
+    >>> wasted_rows([0, 1, 3]), wasted_rows([0, 9]), wasted_rows([4])
+    (1, 2, 0)
+    """
+    wanted = list(rows)
+    ranges = decode_ranges(wanted)
+    carried = sum(last - first + 1 for first, last in ranges) - len(wanted)
+    return carried + GAP_LIMIT * max(0, len(ranges) - 1)
 
 
 def with_company(first: int, last: int, rows: int, held: Container[int]) -> tuple[int, int]:

@@ -13,8 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from genai_lab.engine.plan import Verdict
-from genai_lab.engine.rows import decode_ranges, with_company
+from genai_lab.engine.gaps import Gaps
+from genai_lab.engine.plan import Status, Verdict
+from genai_lab.engine.request import RequestState
+from genai_lab.engine.rows import RowTable, decode_ranges, wasted_rows, with_company
 from genai_lab.engine.work import Work
 from genai_lab.kvcache import RowStore, Store
 from genai_lab.models import Model
@@ -48,6 +50,7 @@ class Runs(Protocol):
     def store(self) -> Store: ...
     def facts(self) -> BatchFacts: ...
     def known_words(self) -> str: ...
+    def bring_together(self, holders: Sequence[RequestState], table: RowTable, /) -> None: ...
     def run(self, works: Sequence[Work], held: Held, /) -> None: ...
 
 
@@ -63,6 +66,7 @@ class RowRuns:
         self.executor, self.store, self.exact = executor, store, exact
         self.may_end: Callable[[int], bool] | None = None
         self.recorded, self._memory = False, RowPool()
+        self._gaps = Gaps()
 
     def facts(self) -> BatchFacts:
         """What holds of batches on this processor; measured at the first call."""
@@ -72,6 +76,32 @@ class RowRuns:
         """What holds of batches, if somebody measured it."""
         facts = known_facts(self.executor.model, self.executor.rows)
         return "" if facts is None else f" ({facts.in_words()})"
+
+    def bring_together(self, holders: Sequence[RequestState], table: RowTable) -> None:
+        """Move rows when the gaps between the running ones have cost as much as that; due between steps.
+
+        Args:
+            holders: everybody who has a row.
+            table: who has which.
+        """
+        running = sorted(s.row for s in holders if s.row is not None and s.status is Status.RUNNING)
+        is_dense = not running or running[-1] - running[0] == len(running) - 1
+        goes_alone = self.exact and not is_dense and not self.facts().is_exact
+        wasted = 0 if is_dense or goes_alone else wasted_rows(running)
+        states = {state.row: state for state in holders} if wasted else {}
+
+        def tokens_of(row: int) -> int:
+            return states[row].computed if row in states else 0
+
+        def cost(row: int) -> int:
+            return self.store.moving_cost(row, tokens_of(row))
+
+        for first, second in self._gaps.to_swap(running, table.rows, cost, wasted):
+            self.store.swap_rows(first, second, tokens_of(first), tokens_of(second))
+            table.swap(first, second)
+            for row, place in ((first, second), (second, first)):
+                if row in states:
+                    states[row].row = place
 
     def run(self, works: Sequence[Work], held: Held) -> None:
         """The decode runs, then the chunk runs."""

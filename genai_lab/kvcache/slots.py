@@ -139,9 +139,26 @@ class SlotStore:
             slab = self.slab
             slab[:, :, target, :, :tokens] = slab[:, :, source, :, :tokens]
 
-    def move_row(self, source: int, target: int, tokens: int) -> None:
-        """The same: the old row's content is not read any more, but for what it keeps for others."""
-        self.copy_row(source, target, tokens)
+    def moving_cost(self, row: int, tokens: int) -> int:
+        """Its tokens, and what it keeps for others behind them."""
+        return max(tokens, max(self._owed[row], default=-self.block_size) + self.block_size)
+
+    def swap_rows(self, first: int, second: int, tokens_first: int, tokens_second: int) -> None:
+        """Copy each into the other, layer by layer, and what they keep for others with them."""
+        check_row(first, self.rows)
+        check_row(second, self.rows)
+        if first == second:
+            return
+        lengths = self.moving_cost(first, tokens_first), self.moving_cost(second, tokens_second)
+        check_range(0, max(lengths), self.capacity)
+        (few, short), (many, long) = sorted(zip(lengths, (first, second), strict=True))
+        for layer in self.slab:  # [2, rows, kv_heads, capacity, head_dim]
+            kept = layer[:, short, :, :few].copy()
+            layer[:, short, :, :many] = layer[:, long, :, :many]
+            layer[:, long, :, :few] = kept
+        self._owed[first], self._owed[second] = self._owed[second], self._owed[first]
+        for row in (first, second):
+            self._places |= {block: (row, start) for start, block in self._owed[row].items()}
 
     def copy_block(self, source: int, target: int) -> None:
         """Copy a pool block."""

@@ -2,7 +2,7 @@
 
 A store acts on a manager's answers, in this order for each request in row `row`:
 `load(row, allocation.loads)` once; then each step `reserve(row, receipt)`, the run, and `commit(row, committed)` or
-`release(row, receipt)`; `rewind`, `copy_row` (fork), `move_row` (another row number) in between; at the end
+`release(row, receipt)`; `rewind`, `copy_row` (fork), `swap_rows` (other row numbers) in between; at the end
 `clear(row)`. It decides nothing and knows no requests.
 """
 
@@ -92,8 +92,12 @@ class RowStore(Store, Protocol):
         those it holds."""
         ...
 
-    def move_row(self, source: int, target: int, tokens: int) -> None:
-        """The sequence in row `source` goes on in the empty row `target`."""
+    def moving_cost(self, row: int, tokens: int) -> int:
+        """What it costs to bring a row that holds `tokens` tokens elsewhere, in tokens that could be copied instead."""
+        ...
+
+    def swap_rows(self, first: int, second: int, tokens_first: int, tokens_second: int) -> None:
+        """Each sequence goes on in the other row. Nothing may be reserved; a row without tokens is an empty one."""
         ...
 
 

@@ -175,14 +175,24 @@ class VmStore:
         blocks = self._tables[source][: blocks_for(tokens, self.block_size)]
         check_range(0, tokens, len(blocks) * self.block_size)
         self.clear(target)
-        held = {index: block for index, block in enumerate(blocks) if block is not None}
-        self._set_blocks(target, held, blocks.count(None))
+        self._set_table(target, blocks)
 
-    def move_row(self, source: int, target: int, tokens: int) -> None:
-        """Map the blocks of `source` into `target` instead."""
-        self.copy_row(source, target, tokens)
-        if source != target:
-            self.clear(source)
+    def moving_cost(self, row: int, tokens: int) -> int:
+        """A mapping takes as long as the copying of a token, and every head has its own pieces."""
+        check_row(row, self.rows)
+        return self._pieces[row] * self.layout.num_layers * 2 * self.layout.num_kv_heads
+
+    def swap_rows(self, first: int, second: int, tokens_first: int, tokens_second: int) -> None:
+        """Map the blocks of each into the other; nothing is copied."""
+        check_row(first, self.rows)
+        check_row(second, self.rows)
+        if first == second:
+            return
+        tables = self.block_table(first), self.block_table(second)
+        self.clear(first)  # so that at no time there are more mappings than before
+        self.clear(second)
+        self._set_table(second, tables[0])
+        self._set_table(first, tables[1])
 
     def copy_block(self, source: int, target: int) -> None:
         """Copy a pool block."""
@@ -231,6 +241,11 @@ class VmStore:
         for index, block, count in _stretches(wanted):
             self._map_stretch(row, index, block, count)
         self._tables[row], self._pieces[row] = table, _count_pieces(table)
+
+    def _set_table(self, row: int, table: Sequence[int | None]) -> None:
+        """Map a whole table into an empty row."""
+        held = {index: block for index, block in enumerate(table) if block is not None}
+        self._set_blocks(row, held, table.count(None))
 
     def _check_place(self, row: int, index: int, block: int, length: int) -> None:
         check_range(0, (index + 1) * self.block_size, self.capacity)

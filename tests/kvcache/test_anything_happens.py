@@ -80,10 +80,10 @@ class AnythingHappens(RuleBasedStateMachine):
     def fork_and_run(self, pick: int, length: int, coming: list[int]) -> None:
         self.world.fork_and_run(self.world.pick_idle(pick), length, coming)
 
-    @precondition(lambda self: self.world.idle and self.room())
-    @rule(pick=PICK)
-    def move(self, pick: int) -> None:
-        self.world.move(self.world.pick_idle(pick))
+    @precondition(lambda self: self.world.idle)
+    @rule(pick=PICK, place=PICK)
+    def move(self, pick: int, place: int) -> None:
+        self.world.move(self.world.pick_idle(pick), place)
 
     @precondition(lambda self: len(self.world.findable) > 3)
     @rule()
@@ -135,8 +135,9 @@ def test_a_long_life_in_a_small_pool(kind: str, num_blocks: int) -> None:
             request = world.pick_idle(pick)
             actions = [world.free, world.free, lambda r: world.rewind_and_run(r, length)]
             actions += [lambda r: world.run(r, tokens()), lambda r: world.reserve(r, tokens())]
+            actions += [lambda r: world.move(r, length)]
             if len(world.live) < ROWS:
-                actions += [lambda r: world.fork_and_run(r, length, tokens()), world.move]
+                actions += [lambda r: world.fork_and_run(r, length, tokens())]
             dice.choice(actions)(request)
 
     for step in range(1_500):

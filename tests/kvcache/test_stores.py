@@ -99,10 +99,23 @@ def test_a_released_run_is_forgotten(store: RowStore) -> None:
 
 def test_a_sequence_moves_to_another_row(store: RowStore) -> None:
     store.load(0, loads(6, 1, 2))
-    store.move_row(0, 3, 10)
+    store.swap_rows(0, 3, 10, 0)
     store.reserve(3, receipt(10, 12, copies=(CopyOnWrite(2, 2, 5),)))
     store.slab[:, :, 3, :, 10:12] = 50
     np.testing.assert_array_equal(store.slab[0, 0, 3, 0, :12:2, 0], [7, 7, 2, 2, 3, 50])
+
+
+def test_two_sequences_change_places(store: RowStore) -> None:
+    store.load(0, loads(6, 1, 2))
+    store.load(3, loads(4))
+    assert 0 < store.moving_cost(3, 4) < store.moving_cost(0, 12), "an emptier row is easier to move"
+    store.swap_rows(0, 3, 12, 4)
+    store.swap_rows(3, 3, 12, 12)
+    np.testing.assert_array_equal(store.slab[1, 1, 3, 0, :12:2, 0], [7, 7, 2, 2, 3, 3])
+    np.testing.assert_array_equal(store.slab[1, 1, 0, 0, :4:2, 0], [5, 5])
+    store.swap_rows(3, 4, 12, 0)
+    assert store.moving_cost(3, 0) == 0, "nothing is left in the row that was moved"
+    np.testing.assert_array_equal(store.slab[0, 0, 4, 0, :12:2, 5], [7, 7, 2, 2, 3, 3])
 
 
 def test_rows_and_positions_that_are_not_there(store: RowStore) -> None:
@@ -111,6 +124,8 @@ def test_rows_and_positions_that_are_not_there(store: RowStore) -> None:
             store.load(row, loads(1))
         with pytest.raises(ArgumentError, match=f"row is {row}"):
             store.copy_row(0, row, 0)
+        with pytest.raises(ArgumentError, match=f"row is {row}"):
+            store.swap_rows(0, row, 0, 0)
     with pytest.raises(ArgumentError, match="not in a row of 24 tokens; make the store with a larger capacity"):
         store.reserve(0, receipt(20, 25, new=(1,)))
     with pytest.raises(ArgumentError, match="not in a row of 24"):

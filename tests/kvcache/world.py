@@ -223,10 +223,15 @@ class World:
         self.next_request += 1
         return target
 
-    def move(self, request: int) -> None:
-        live = self.live[request]
-        row = max(set(range(ROWS)) - {other.row for other in self.live.values()})
-        self.store.move_row(live.row, row, len(live.tokens))
+    def move(self, request: int, pick: int) -> None:
+        """The request, and whoever stands in another row without a run under way, change places."""
+        under_way = {self.live[other].row for other in self.open}
+        places = [row for row in range(ROWS) if row not in under_way]
+        live, row = self.live[request], places[pick % len(places)]
+        other = next((other for other in self.live.values() if other.row == row), None)
+        self.store.swap_rows(live.row, row, len(live.tokens), len(other.tokens) if other else 0)
+        if other is not None:
+            other.row = live.row
         live.row = row
 
     def reset(self) -> None:
