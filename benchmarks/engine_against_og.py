@@ -1,4 +1,5 @@
-"""Serving eight requests: our Engine, our Generators in turn, and onnxruntime-genai's both; fresh processes, shuffled.
+"""Serving eight requests: our Engine, our Generators in turn, and onnxruntime-genai's Engine, Generators in turn and
+Generator for a batch; fresh processes, shuffled.
 
 The folder keeps the logits of every position: onnxruntime-genai's engine cannot run a graph that has only the last.
 """
@@ -18,6 +19,7 @@ ARMS = {
     "genai_lab Generators in turn": ("genai_lab", "sequential"),
     "onnxruntime-genai Engine": ("onnxruntime_genai", "engine"),
     "onnxruntime-genai Generators in turn": ("onnxruntime_genai", "sequential"),
+    "onnxruntime-genai batch Generator": ("onnxruntime_genai", "batch"),
 }
 
 

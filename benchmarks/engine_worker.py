@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 Load = list[tuple[np.ndarray, int]]  # prompt, tokens to generate
+PAD = 2  # the model's
 
 
 def decode_heavy() -> Load:
@@ -68,7 +69,28 @@ def engine(library: Any, model: Any, load: Load) -> int:
     return made
 
 
-WAYS: dict[str, Callable[[Any, Any, Load], int]] = {"sequential": one_after_another, "engine": engine}
+def batch(library: Any, model: Any, load: Load) -> int:
+    """One Generator for all: prompts are padded at their ends to the longest, and it runs until the longest answer is
+    there."""
+    longest, most = max(len(prompt) for prompt, _ in load), max(tokens for _, tokens in load)
+    ids = np.full((len(load), longest), PAD, np.int32)
+    for row, (prompt, _) in zip(ids, load, strict=True):
+        row[: len(prompt)] = prompt
+    params = library.GeneratorParams(model)
+    length = longest + most
+    params.set_search_options(batch_size=len(load), max_length=length, min_length=length)
+    generator = library.Generator(model, params)
+    generator.append_tokens(ids)
+    while not generator.is_done():
+        generator.generate_next_token()
+    return sum(tokens for _, tokens in load)
+
+
+WAYS: dict[str, Callable[[Any, Any, Load], int]] = {
+    "sequential": one_after_another,
+    "engine": engine,
+    "batch": batch,
+}
 LOADS = {"decode-heavy": decode_heavy, "mixed": mixed}
 
 
