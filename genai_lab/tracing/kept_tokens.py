@@ -1,13 +1,15 @@
 """The tokens that a recorder keeps: so many at most, the oldest dropped first and counted.
 
 Receives the fact of each token and the row of logits it was chosen from. A row is copied, which a decode step does not
-feel; digesting it (see `digest`) waits until somebody reads, or until the rows that wait pass their memory budget. It
-knows no runs, no stages and no texts.
+feel; digesting it (see `digest`) waits until somebody reads. A row that nobody asked for until it drops out of the ring
+is never digested. When the rows that wait pass their memory budget, a new one is digested at once: those before it
+drop out, and make room, sooner. It knows no runs, no stages and no texts.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -75,13 +77,13 @@ class KeptTokens:
         self._waiting.append(entry)
         if len(self._waiting) * row.nbytes > self.logits_bytes:
             with self._lock:
-                self._digest_oldest()
+                self._digest_next(self._waiting.pop)
 
     def settle(self) -> None:
         """Digest every row of logits that still waits."""
         with self._lock:
             while self._waiting:
-                self._digest_oldest()
+                self._digest_next(self._waiting.popleft)
 
     def since(self, first: int) -> tuple[int, list[Entry]]:
         """Those from the absolute row `first` on that are digested, and the absolute row of the first of them; `settle`
@@ -122,9 +124,9 @@ class KeptTokens:
         if row is not None and entry.borrowed:
             self._rows.give_back(row)
 
-    def _digest_oldest(self) -> None:
+    def _digest_next(self, take: Callable[[], Entry]) -> None:
         try:
-            entry = self._waiting.popleft()
+            entry = take()
         except IndexError:
             return
         row = entry.row

@@ -26,6 +26,7 @@ from genai_lab.tracing import (
     to_chrome_json,
     use_tracer,
 )
+from genai_lab.tracing.digest import Digest, Digester
 from genai_lab.tracing.recorder import NO_RUN
 from genai_lab.tracing.recording import TABLES
 
@@ -115,6 +116,42 @@ def test_when_a_row_is_digested_changes_nothing(logits_bytes: int) -> None:
     for name, column in recorder.snapshot().tokens.items():
         if not name.endswith("_ms"):  # each recorder has its own clock
             np.testing.assert_array_equal(column, reference.snapshot().tokens[name])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 8])
+def test_a_row_that_drops_out_unread_is_not_digested(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight places, as many as there is memory for go round without."""
+    digested, digest = [], Digester.digest
+
+    def counting(self: Digester, logits: np.ndarray, *rest: object) -> Digest:
+        digested.append(logits)
+        return digest(self, logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Digester, "digest", counting)
+    recorder = Recorder(8, logits_bytes=VOCABULARY * 4 * rows)
+    run = open_run(recorder)
+    for index in range(40):
+        add_token(recorder, run, index)
+    assert len(digested) == 5 * (8 - rows)
+    recorder.settle()
+    assert len(digested) == 5 * (8 - rows) + rows
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 8])
+def test_what_is_kept_does_not_depend_on_how_many_rows_may_wait(rows: int) -> None:
+    recorder, whole = Recorder(8, logits_bytes=VOCABULARY * 4 * rows), Recorder()
+    open_run(recorder), open_run(whole)
+    for index in range(40):
+        add_token(recorder, 0, index)
+        add_token(whole, 0, index)
+        if index in (3, 11, 12, 39):  # a reader looks now and then
+            kept, dropped = recorder.snapshot(), max(0, index - 7)
+            rest = whole.snapshot(first_token=dropped)
+            assert kept.dropped["tokens"] == dropped
+            for table in ("tokens", "changed", "seen"):
+                for name, column in kept.tables[table].items():
+                    if not name.endswith("_ms"):  # each recorder has its own clock
+                        np.testing.assert_array_equal(column, rest.tables[table][name])
 
 
 def test_the_recorder_copies_the_row_at_once() -> None:
