@@ -92,12 +92,14 @@ class Place:
     index: int  # of the token that this step makes, 0-based inside the answer
 
 
-def forward(state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place) -> NDArray[np.float32]:
+def forward(
+    state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place, *, every: bool = True
+) -> NDArray[np.float32]:
     """Run the model over `tokens` [S] after `cached` ones; returns the last position's logits [V], overwritten by the
-    next run."""
+    next run. Without `every` nobody looks at those of other positions, and the graph may leave them out."""
     tracer, run, index = place.tracer, place.run, place.index
     start = perf_counter_ns()
-    state.prepare(tokens, cached)
+    state.prepare(tokens, cached, every=every)
     prepared = perf_counter_ns()
     state.run()
     ran = perf_counter_ns()

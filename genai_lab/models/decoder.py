@@ -61,14 +61,15 @@ class DecoderState(AnyPlace, Stoppable):
         self._total = 0  # tokens in the row after the last run
         self._kept: list[NDArray[Any]] = []  # arrays of a prefill: the binding holds addresses only
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int) -> None:
-        """Bind [S] new tokens after `cached` ones."""
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None:
+        """Bind [S] new tokens after `cached` ones; without `every` nobody looks at logits but the last token's."""
         if cached + tokens.size > self.capacity:
             raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
         if tokens.size == 1:
             self._bind_decode(int(tokens[0]), cached)
         else:
             self._bind_prefill(tokens, cached)
+            self.model.session.bind_wanted(self._binding, every=every)
         if self._ones is not None:
             shape = [self.rows, cached + tokens.size]
             self._binding.bind_input(self._mask, "cpu", 0, self._ones.dtype.type, shape, self._ones.ctypes.data)
@@ -95,7 +96,7 @@ class DecoderState(AnyPlace, Stoppable):
         return row
 
     def read_all_logits(self) -> NDArray[np.float32]:
-        """[S, V] float32 logits of every position, or [1, V] of the last; the next run overwrites them."""
+        """[S, V] float32 logits of every position, or fewer of the last ones; the next run overwrites them."""
         rows: NDArray[np.float32] = self._last_logits()[0].astype(np.float32, copy=False)
         return rows
 

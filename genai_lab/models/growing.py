@@ -77,8 +77,9 @@ class GrowingState(AnyPlace, LastRun):
 
     # ---- one sequence -------------------------------------------------------------------------------------------
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int) -> None:
-        """Take [S] new tokens of a single row after `cached` ones; what was known behind those is forgotten."""
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None:
+        """Take [S] new tokens of a single row after `cached` ones; what was known behind those is forgotten. `every`
+        changes nothing: this graph gives what it gives."""
         if cached + tokens.size > self.capacity:
             raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
         held = self._mask.shape[1]

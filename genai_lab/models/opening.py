@@ -8,7 +8,7 @@ from genai_lab.models.embedding import open_embedded
 from genai_lab.models.graph import check_graph, managed_names
 from genai_lab.models.handed import handed_on
 from genai_lab.models.pipeline import open_stages
-from genai_lab.models.session import Graph, Session, open_session
+from genai_lab.models.session import Graph, Session, open_decoder, open_session
 
 
 def open_graph(config: Config) -> Graph:
@@ -41,4 +41,6 @@ def _open(config: Config) -> Graph:
         return open_stages(config, managed_names(config))
     if config.model.embedding is not None and config.model.embedding.get("filename"):
         return open_embedded(config)
-    return open_session(config, config.model.decoder.filename)
+    if config.model.encoder is not None:
+        return open_session(config, config.model.decoder.filename)
+    return open_decoder(config)

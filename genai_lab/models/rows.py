@@ -123,15 +123,15 @@ class RowsExecutor:
 
     def chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
         """Several tokens [S] of one row after `cached` ones; logits of the last, [V] float32."""
-        last: NDArray[np.float32] = self._chunk(row, tokens, cached)[-1].astype(np.float32, copy=False)
+        last: NDArray[np.float32] = self._chunk(row, tokens, cached, every=False)[-1].astype(np.float32, copy=False)
         return last
 
     def every(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[np.float32]:
         """The same, but the logits of each, [S, V] float32."""
-        return self._chunk(row, tokens, cached).astype(np.float32, copy=False)
+        return self._chunk(row, tokens, cached, every=True).astype(np.float32, copy=False)
 
-    def _chunk(self, row: int, tokens: NDArray[np.int32], cached: int) -> NDArray[Any]:
-        """[S or 1, V], as the graph gives them."""
+    def _chunk(self, row: int, tokens: NDArray[np.int32], cached: int, *, every: bool) -> NDArray[Any]:
+        """[S, V], or fewer of the last ones, as the graph gives them."""
         ids = tokens.astype(self._ids_dtype).reshape(1, -1)
         total = cached + tokens.size
         mask = self._mask_memory[:total].reshape(1, total)
@@ -140,9 +140,10 @@ class RowsExecutor:
         self._bind(binding, ids, mask, positions)
         self._bind_extras(binding)
         self._bind_others(binding)
+        self.model.session.bind_wanted(binding, every=every)
         binding.bind_output(self._logits, "cpu")
         self.model.session.inference.run_with_iobinding(binding, self.extras.options)
-        logits: NDArray[Any] = binding.get_outputs()[-1].numpy()[0]  # bound last; [1, S or 1, V]
+        logits: NDArray[Any] = binding.get_outputs()[-1].numpy()[0]  # bound last; [1, S or fewer, V]
         return logits
 
     def _bind_extras(self, binding: Any) -> None:

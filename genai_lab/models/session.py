@@ -10,7 +10,9 @@ import glob
 import os
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +23,8 @@ from genai_lab.config import Config, check_providers
 from genai_lab.config.session_options import SessionOptions
 from genai_lab.errors import ModelFolderError
 from genai_lab.models import bfloat16
+from genai_lab.models.binding import bind_input
+from genai_lab.models.last_positions import EVERY, LAST_TWO, LOGITS_FROM, with_logits_from
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
@@ -89,7 +93,9 @@ class Session:
         self.filename = filename
         self.inputs = _signature(inference.get_inputs(), filename)
         self.outputs = _signature(inference.get_outputs(), filename)
-        self.preset: Collection[str] = {value.name for value in inference.get_overridable_initializers()}
+        preset = {value.name for value in inference.get_overridable_initializers()}
+        self.preset: Collection[str] = preset - {LOGITS_FROM}  # that one is nobody's to give
+        self._has_logits_from = LOGITS_FROM in preset
         # whether an input or output is of that type, which numpy does not have
         self.has_bfloat16 = any(info.is_bfloat16 for side in (self.inputs, self.outputs) for info in side.values())
         self.threads = int(inference.get_session_options().intra_op_num_threads) or os.cpu_count() or 1
@@ -106,6 +112,12 @@ class Session:
     def begin(self) -> Session:
         """One generator's: nothing is kept between runs."""
         return self
+
+    def bind_wanted(self, binding: Any, *, every: bool) -> None:
+        """Have runs of `binding` give the logits of every position, or those of the last two alone where the graph can
+        leave out the others. A binding keeps it until it is told otherwise."""
+        if self._has_logits_from:
+            bind_input(binding, LOGITS_FROM, EVERY if every else LAST_TWO)
 
     def run(
         self,
@@ -150,20 +162,43 @@ def open_session(
         named: which key of genai_config.json names the file, for errors.
     """
     check_providers(config.providers, ort.get_available_providers())
+    return _load(config, filename, _source(config, filename, named), options)
+
+
+def open_decoder(config: Config) -> Session:
+    """Load the decoder of one file; where its graph gives the logits of every position, runs may want the last ones
+    alone (`Session.bind_wanted`)."""
+    check_providers(config.providers, ort.get_available_providers())
+    filename, decoder = config.model.decoder.filename, config.model.decoder
+    source = _source(config, filename, "model.decoder.filename")
+    hidden_size = decoder.hidden_size or decoder.num_attention_heads * decoder.head_size
+    edited = with_logits_from(source, decoder.outputs.logits, config.model.vocab_size * hidden_size)
+    if isinstance(edited, bytes):
+        with suppress(ModelFolderError):  # then the file itself is tried, whose error names it
+            return _load(config, filename, edited)
+    return _load(config, filename, source)
+
+
+def _source(config: Config, filename: str, named: str) -> Path | bytes:
+    given = config.model_data.get(filename)
+    if given is not None:
+        return given
+    path = config.folder / filename
+    if not path.is_file():
+        raise ModelFolderError(
+            f"{str(path)!r} does not exist; genai_config.json names it as {named}. Give the folder "
+            "that the builder wrote, or correct the name"
+        )
+    return path
+
+
+def _load(config: Config, filename: str, source: Path | bytes, options: SessionOptions | None = None) -> Session:
     wanted = session_options(config.model.decoder.session_options if options is None else options)
-    source: Any = config.model_data.get(filename)
-    if source is None:
-        path = config.folder / filename
-        if not path.is_file():
-            raise ModelFolderError(
-                f"{str(path)!r} does not exist; genai_config.json names it as {named}. Give the folder "
-                "that the builder wrote, or correct the name"
-            )
-        source = str(path)
-    else:  # a graph without a place of its own: its weights are beside the config
+    if isinstance(source, bytes):  # a graph without a place of its own: its weights are beside the config
         wanted.add_session_config_entry("session.model_external_initializers_file_folder_path", str(config.folder))
     try:
-        inference = ort.InferenceSession(source, wanted, providers=["CPUExecutionProvider"])
+        graph = source if isinstance(source, bytes) else str(source)
+        inference = ort.InferenceSession(graph, wanted, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own exception classes, all derived from Exception
         raise _cannot_load(config, filename, str(error)) from error
     return Session(inference, filename)

@@ -27,7 +27,8 @@ class OneRow(Protocol):
     extras: RunExtras
     terminated: bool
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int) -> None: ...  # [S] new tokens after `cached` ones
+    # [S] new tokens after `cached` ones; without `every` nobody looks at logits but the last token's
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None: ...
     def run(self) -> None: ...
     def read_logits(self) -> NDArray[np.float32]: ...  # [V], of the last token; the next run overwrites them
     def read_all_logits(self) -> NDArray[np.float32]: ...  # [S or 1, V], of every position that the graph gives
