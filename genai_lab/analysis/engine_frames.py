@@ -79,6 +79,8 @@ def step_frame(recording: Recording) -> pd.DataFrame:
         steps = decisions["step"][(verdicts == verdict).to_numpy()]
         frame[name] = _count(frame["step"], steps, np.ones(steps.size))
     frame["num_tokens"] = _count(frame["step"], decisions["step"], decisions["num_tokens"])
+    moved = _moved_in(recording)
+    frame["moved_rows"] = _count(frame["step"], moved, np.ones(moved.size))
     return frame
 
 
@@ -175,6 +177,15 @@ def _step_row(recording: Recording, step: int) -> int:
 
 def _words(recording: Recording, numbers: NDArray[Any]) -> list[str]:
     return [recording.words[int(n)] for n in numbers]
+
+
+def _moved_in(recording: Recording) -> NDArray[Any]:
+    """The step, once for each request that stands in another row after it than after the step before."""
+    holders = pd.DataFrame({name: recording.tables["holders"][name] for name in ("step", "request", "row")})
+    holders = holders.astype("int64").sort_values(["request", "step"])
+    last = holders.groupby("request").shift()
+    moved = holders[(last["step"] == holders["step"] - 1) & (last["row"] != holders["row"])]
+    return np.asarray(moved["step"])
 
 
 def _count(steps: pd.Series[int], where: NDArray[Any], what: NDArray[Any]) -> NDArray[np.int64]:

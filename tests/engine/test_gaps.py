@@ -95,6 +95,10 @@ def test_answers_stay_what_they_are_when_rows_move(
         alone(model, prompt, count, seed, **SAMPLED)
         for seed, (prompt, count) in enumerate(zip(asked, lengths, strict=True))
     ]
-    for step, now in rows.items():
+    told, last = trace.steps().set_index("step")["moved_rows"], dict[int, int]()
+    for step, now in sorted(rows.items()):
+        if not is_closed and step - 1 in rows:  # who is closed after a step stood somewhere in it
+            assert told[step] == sum(now[request] != row for request, row in last.items())
+        last = now
         recorded = {holder.request: holder.row for holder in trace.state_at(step).holders}
         assert now.items() <= recorded.items(), "a recording knows where everybody stood"
