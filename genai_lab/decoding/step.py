@@ -92,14 +92,12 @@ class Place:
     index: int  # of the token that this step makes, 0-based inside the answer
 
 
-def forward(
-    state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place, *, every: bool = True
-) -> NDArray[np.float32]:
+def forward(state: OneRow, tokens: NDArray[np.int32], cached: int, place: Place) -> NDArray[np.float32]:
     """Run the model over `tokens` [S] after `cached` ones; returns the last position's logits [V], overwritten by the
-    next run. Without `every` nobody looks at those of other positions, and the graph may leave them out."""
+    next run."""
     tracer, run, index = place.tracer, place.run, place.index
     start = perf_counter_ns()
-    state.prepare(tokens, cached, every=every)
+    state.prepare(tokens, cached)
     prepared = perf_counter_ns()
     state.run()
     ran = perf_counter_ns()
@@ -118,7 +116,7 @@ def forward_all(state: OneRow, tokens: NDArray[np.int32], cached: int, place: Pl
     """Run the model over `tokens` [S] after `cached` ones to look at them; returns the logits of every position [S, V],
     or of the last alone [1, V] where the graph gives no others; overwritten by the next run."""
     start = perf_counter_ns()
-    state.prepare(tokens, cached)
+    state.prepare(tokens, cached, every=True)
     prepared = perf_counter_ns()
     state.run()
     ran = perf_counter_ns()

@@ -108,7 +108,7 @@ class MtpProposer:
     def _read(self, tokens: NDArray[np.int32], hidden: NDArray[np.floating], cached: int) -> NDArray[np.float32]:
         """Run the head over [S] pairs after `cached` ones; logits [V] behind the last."""
         self._state.extras.set_input(self._names.taken, hidden[None])  # [1, S, H]
-        self._state.prepare(tokens, cached, every=False)
+        self._state.prepare(tokens, cached)
         self._state.run()
         self._stats.draft_forward_passes += 1
         return self._state.read_logits()

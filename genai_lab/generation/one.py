@@ -190,8 +190,7 @@ class One(OneSequence):
         """Read every token that the cache does not hold, in chunks; logits of the last."""
         tokens, logits = self._tokens.tokens, self._logits
         for stop in chunk_stops(self._cached, tokens.size, self.options.chunk_size):
-            is_last = stop == tokens.size  # whose logits a caller can see, each
-            logits = forward(self._state, tokens[self._cached : stop], self._cached, place, every=is_last)
+            logits = forward(self._state, tokens[self._cached : stop], self._cached, place)
             self._cached = stop
         if logits is None:
             raise AssertionError("there is a token to read")

@@ -181,7 +181,7 @@ class DraftProposer:
     def _read(self, text: NDArray[np.int32]) -> NDArray[np.float32]:
         """Read what the cache, a beginning of `text`, does not hold yet; logits [V] of the last token."""
         for stop in chunk_stops(self._held, text.size):
-            self._state.prepare(text[self._held : stop], self._held, every=False)
+            self._state.prepare(text[self._held : stop], self._held)
             self._state.run()
             self._known[self._held : stop] = text[self._held : stop]
             self._held = stop

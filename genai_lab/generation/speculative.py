@@ -350,8 +350,7 @@ class Speculative(OneSequence):
         tokens = self._tokens.tokens
         row = self._row
         for stop in chunk_stops(self._cached, tokens.size, self.options.chunk_size):
-            is_last = stop == tokens.size  # whose logits a caller can see, each
-            row = forward(self._state, tokens[self._cached : stop], self._cached, place, every=is_last).copy()
+            row = forward(self._state, tokens[self._cached : stop], self._cached, place).copy()
             self._proposer.target_ran(self._state, self._cached, stop - self._cached)
             self._cached = stop
         if row is None:

@@ -59,9 +59,10 @@ class DecoderState(AnyPlace, Stoppable):
         self._decode_logits = np.empty((rows, 1, model.vocab_size), session.outputs[self._logits].dtype)
         self._decode_positions = self._positions_buffer(1)
         self._total = 0  # tokens in the row after the last run
+        self._gives_all = True  # whether the last run gave all logits that the graph has
         self._kept: list[NDArray[Any]] = []  # arrays of a prefill: the binding holds addresses only
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None:
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = False) -> None:
         """Bind [S] new tokens after `cached` ones; without `every` nobody looks at logits but the last token's."""
         if cached + tokens.size > self.capacity:
             raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
@@ -69,7 +70,7 @@ class DecoderState(AnyPlace, Stoppable):
             self._bind_decode(int(tokens[0]), cached)
         else:
             self._bind_prefill(tokens, cached)
-            self.model.session.bind_wanted(self._binding, every=every)
+            self._gives_all = self.model.session.bind_wanted(self._binding, every=every)
         if self._ones is not None:
             shape = [self.rows, cached + tokens.size]
             self._binding.bind_input(self._mask, "cpu", 0, self._ones.dtype.type, shape, self._ones.ctypes.data)
@@ -106,6 +107,7 @@ class DecoderState(AnyPlace, Stoppable):
         if not self._ran:
             raise StateError(unknown_output(name, ()))
         if name == self._logits:
+            self._complete_logits()
             return np.array(self._last_logits())
         if name in self._other_outputs:
             return np.array(self._binding.get_outputs()[self._other_outputs.index(name)].numpy())
@@ -135,6 +137,13 @@ class DecoderState(AnyPlace, Stoppable):
             raise ArgumentError(unknown_input(name, known))
         return np.array(known[name])
 
+    def _complete_logits(self) -> None:
+        """Run once more over what is bound if logits were left out; the cache gets the numbers that it has."""
+        if not self._gives_all:
+            self._gives_all = self.model.session.bind_wanted(self._binding, every=True)
+            self._binding.bind_output(self._logits, "cpu")
+            self.run()
+
     def _last_logits(self) -> NDArray[Any]:
         """[B, S or 1, V]; the logits are bound last."""
         if self._is_bound_for_decode:
@@ -154,7 +163,7 @@ class DecoderState(AnyPlace, Stoppable):
             bind_input(self._binding, self._positions, self._decode_positions)
         bind_output(self._binding, self._logits, self._decode_logits)
         self._remember(self._decode_ids, self._decode_positions)
-        self._is_bound_for_decode = True
+        self._is_bound_for_decode = self._gives_all = True
 
     def _bind_prefill(self, tokens: NDArray[np.int32], cached: int) -> None:
         """Several new tokens: buffers of their own size, logits where onnxruntime puts them."""

@@ -71,7 +71,7 @@ class EncoderDecoderState(AnyPlace, LastRun):
             self._prompts = [np.concatenate([self._prompts[0][:length], tokens])]
         return tokens
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None:
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = False) -> None:
         """Take [S] new tokens of a single row after `cached` ones. The encoder waits for the whole of its prompt.
         `every` changes nothing."""
         prompt, end = self._prompts[0].size, cached + tokens.size

@@ -77,7 +77,7 @@ class GrowingState(AnyPlace, LastRun):
 
     # ---- one sequence -------------------------------------------------------------------------------------------
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None:
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = False) -> None:
         """Take [S] new tokens of a single row after `cached` ones; what was known behind those is forgotten. `every`
         changes nothing: this graph gives what it gives."""
         if cached + tokens.size > self.capacity:

@@ -113,11 +113,13 @@ class Session:
         """One generator's: nothing is kept between runs."""
         return self
 
-    def bind_wanted(self, binding: Any, *, every: bool) -> None:
+    def bind_wanted(self, binding: Any, *, every: bool) -> bool:
         """Have runs of `binding` give the logits of every position, or those of the last two alone where the graph can
-        leave out the others. A binding keeps it until it is told otherwise."""
+        leave out the others. A binding keeps it until it is told otherwise. Returns whether a run gives all there
+        are."""
         if self._has_logits_from:
             bind_input(binding, LOGITS_FROM, EVERY if every else LAST_TWO)
+        return every or not self._has_logits_from
 
     def run(
         self,

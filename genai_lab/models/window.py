@@ -81,7 +81,7 @@ class WindowedState(Blind, LastRun):
         self._place = Place(filled, self.size, self._pad, self.model.config.model.context_length)
         return filled.astype(np.int32)
 
-    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = True) -> None:
+    def prepare(self, tokens: NDArray[np.int32], cached: int, *, every: bool = False) -> None:
         """Take [S] new tokens after `cached` ones: parts of the prompt, or one token. `every` changes nothing."""
         if cached + tokens.size > self.capacity:
             raise StateError(f"{tokens.size} tokens after {cached} do not fit into a cache of {self.capacity}")
