@@ -83,9 +83,9 @@ class Chooser:
         return self.scratch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
-    """Where in a trace this step belongs."""
+    """Where in a trace this step belongs. Nobody changes it; frozen, it would take longer to make."""
 
     tracer: Tracer
     run: int

@@ -71,7 +71,8 @@ class _Maker:
     def __init__(self, pool: RowPool) -> None:
         self._wanted: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         self._made: SimpleQueue[Slab] = SimpleQueue()
-        threading.Thread(target=_make_ready, args=(self._wanted, self._made), daemon=True).start()
+        rows = self._wanted, self._made
+        threading.Thread(target=_make_ready, args=rows, name="genai_lab rows", daemon=True).start()
         weakref.finalize(pool, self._wanted.put, None)
 
     def ask(self, shape: tuple[int, int]) -> None:
