@@ -62,14 +62,14 @@ class EngineLog:
         """Where the next token of a turn belongs."""
         if not self._tracer.enabled:
             return Place(NULL, 0, turn.generated)
-        run, before = self._run(state, turn)
+        run, before = self._runs.get((state.request, turn.turn_id)) or self._open(state, turn)
         return Place(self._tracer, run, turn.generated - before)
 
     def token(self, work: Work, turn: Turn, end_ns: int) -> None:
         """A token was committed (an end token is told too, though it is not part of the text)."""
         if not self._tracer.enabled or work.choice is None or work.logits is None:
             return
-        run, before = self._run(work.state, turn)
+        run, before = self._runs.get((work.state.request, turn.turn_id)) or self._open(work.state, turn)
         choice, sequence = work.choice, work.state.sequence
         fact = TokenFact(  # in the order of its fields: names would cost as much as the rest
             run,
@@ -90,7 +90,7 @@ class EngineLog:
         turn = state.turn
         if not self._tracer.enabled or turn is None:
             return
-        run, _ = self._run(state, turn)
+        run, _ = self._runs.get((state.request, turn.turn_id)) or self._open(state, turn)
         if turn.finish is not None:
             self._tracer.close_run(run, _FINISH[turn.finish])
             self._runs.pop((state.request, turn.turn_id), None)  # its last word: a long recording does not grow here
@@ -147,10 +147,6 @@ class EngineLog:
         if self._cache.window is not None:
             table = (GONE,) * self._cache.first_block(request) + table
         return table if known is None or known != table else known  # one tuple for as long as nothing changes
-
-    def _run(self, state: RequestState, turn: Turn) -> tuple[int, int]:
-        known = self._runs.get((state.request, turn.turn_id))
-        return self._open(state, turn) if known is None else known
 
     def _open(self, state: RequestState, turn: Turn) -> tuple[int, int]:
         settings: dict[str, Any] = asdict(turn.settings.search)

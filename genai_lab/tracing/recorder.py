@@ -1,8 +1,9 @@
-"""The recorder: keeps what the live rooms say, within bounds, at a cost of about a percent of a step.
+"""The recorder: keeps what the live rooms say, within bounds, at a cost of less than a percent of a step in its thread.
 
-On the hot path it appends tuples and keeps one row of logits, copied if the next run writes over it. It keeps the runs
-and their stages itself; tokens are in `kept_tokens`, an engine's steps in `kept_steps`, texts in `known_texts`. All
-becomes columns when somebody reads. What does not fit is dropped oldest first, and counted.
+On the hot path it appends facts and keeps one row of logits, copied if the next run writes over it. New memory for rows
+is made ready by a thread beside it; when as many rows wait as may, the next is digested in its step, at several times
+the cost. It keeps the runs and their stages itself; tokens are in `kept_tokens`, an engine's steps in `kept_steps`,
+texts in `known_texts`. All becomes columns when somebody reads. What does not fit is dropped oldest first, and counted.
 """
 
 from __future__ import annotations
