@@ -86,10 +86,10 @@ def _check_decision(decision: Decision, name: str) -> None:
     if not isinstance(decision.words, str):
         _refuse(name, f"{where}: words", decision.words, "a text, such as 'not on Mondays'")
     pairs = decision.operands
-    if not isinstance(pairs, tuple | list) or not all(map(_is_operand, pairs)):
+    if pairs != () and not (isinstance(pairs, tuple | list) and all(map(_is_operand, pairs))):
         _refuse(name, f"{where}: operands", pairs, "a tuple of (name, whole number) pairs")
-    if not decision.words:
-        missing = operands_of(decision.reason) - {operand for operand, _ in pairs}
+    if not decision.words and (needed := operands_of(decision.reason)):
+        missing = needed - {operand for operand, _ in pairs}
         if missing:
             raise PolicyError(
                 f"{name} returned {where} with Reason.{decision.reason.name} and without the operands "
@@ -98,6 +98,8 @@ def _check_decision(decision: Decision, name: str) -> None:
 
 
 def _is_number(value: object) -> bool:
+    if type(value) is int:
+        return -LARGEST <= value <= LARGEST
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and -LARGEST <= int(value) <= LARGEST
 
 

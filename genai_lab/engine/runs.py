@@ -126,17 +126,17 @@ class RowRuns:
         return ranges
 
     def _run_decode(self, first: int, last: int, works: Mapping[int, Work], held: Held) -> None:
-        tokens: NDArray[np.int32] = np.zeros(last - first + 1, np.int32)
-        cached: NDArray[np.int64] = np.zeros(last - first + 1, np.int64)
-        for place, row in enumerate(range(first, last + 1)):
-            work = works.get(row)
+        rows = [works.get(row) for row in range(first, last + 1)]
+        tokens, cached = [], []
+        for row, work in enumerate(rows, first):
             if work is None:  # carried along: it computes a token that nobody reads
-                cached[place] = self.store.idle_position(row, held.get(row, 0))
+                tokens.append(0)
+                cached.append(self.store.idle_position(row, held.get(row, 0)))
             else:
-                cached[place], tokens[place] = work.start, work.state.sequence.tokens[work.start]
-        logits = self.executor.decode(first, tokens, cached, self._logits_memory(tokens.size))
-        for place, row in enumerate(range(first, last + 1)):
-            work = works.get(row)
+                tokens.append(int(work.state.sequence.tokens[work.start]))
+                cached.append(work.start)
+        logits = self.executor.decode(first, tokens, cached, self._logits_memory(len(rows)))
+        for place, work in enumerate(rows):
             if work is not None and work.is_last:
                 work.logits, work.owns_logits = logits[place], self.recorded
 

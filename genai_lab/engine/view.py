@@ -97,14 +97,15 @@ def _beginnings(
     waiting: Sequence[RequestState], prefixes: Sequence[WaitingPrefix], running: Sequence[RequestState], memory: Memory
 ) -> dict[int, int]:
     """A common number, by request, for those that need the same block next: that of the first of them."""
-    if not memory.cache.adopts_any_block:
+    reading = [state for state in running if not state.next_run(state.computed)[0]]
+    if not memory.cache.adopts_any_block or (not waiting and not reading):
         return {}
     first: dict[NextBlock, int] = {}
     groups: dict[int, int] = {}  # request -> the first that needs the same block
     for state, prefix in zip(waiting, prefixes, strict=True):
         if prefix.next_block is not None and not state.next_run(prefix.num_cached_tokens)[0]:
             groups[state.request] = first.setdefault(prefix.next_block, state.request)
-    for state in running:
+    for state in reading:
         needed = _next_block(state, memory)
         if needed is not None:
             groups[state.request] = first.setdefault(needed, state.request)
@@ -113,9 +114,7 @@ def _beginnings(
 
 
 def _next_block(state: RequestState, memory: Memory) -> NextBlock | None:
-    """What the prefix cache would know a running request's next block by; None when it is not full, or an answer's."""
-    if state.next_run(state.computed)[0]:
-        return None
+    """What the prefix cache would know the next block of a prompt that is being read by; None when it is not full."""
     size, tokens = memory.cache.block_size, memory.findable(state)
     stop = (state.computed // size + 1) * size
     return (state.options.adapter, state.options.salt, tokens[:stop].tobytes()) if stop <= tokens.size else None

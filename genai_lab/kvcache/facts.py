@@ -1,4 +1,5 @@
-"""What the cache managers answer with: small frozen values, and the protocol that every manager keeps.
+"""What the cache managers answer with: small frozen values, and the protocol that every manager keeps. What is made
+for every request in every step is a named tuple, which is made several times faster than a frozen dataclass.
 
 Receives nothing, decides nothing. Block ids and token positions count from 0, ranges are [start, stop).
 """
@@ -6,7 +7,7 @@ Receives nothing, decides nothing. Block ids and token positions count from 0, r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,8 +105,7 @@ class Allocation:
     match: PrefixMatch
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """Room for the tokens [start, stop) of one request, to be committed or released once."""
 
     id: int
@@ -128,8 +128,7 @@ class Swap:
     new: int
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """Tokens became part of the sequence. `stores` is what must be copied from the row into the pool."""
 
     stores: tuple[BlockCopy, ...]

@@ -24,7 +24,7 @@ Beyond the interface first agreed on:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from genai_lab.errors import ArgumentError
 from genai_lab.kvcache.blocks import BlockPool, Taken
@@ -65,8 +65,7 @@ from genai_lab.kvcache.waiting import WaitingPrefix, WaitingWalks
 from genai_lab.kvcache.window import Window
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     """A receipt and what it took."""
 
     receipt: Receipt
@@ -283,7 +282,7 @@ class PagedCache:
         take_over(self.pool, table, receipt)
         committed = cache_full_blocks(self.pool, table, data)
         leave_window(self.pool, table, self.window)
-        return replace(committed, first_block=table.first_block) if table.first_block else committed
+        return committed._replace(first_block=table.first_block) if table.first_block else committed
 
     def release(self, receipt: Receipt) -> None:
         """Undo a reservation: blocks, evictions and the free queue's order are as before.

@@ -23,7 +23,7 @@ def check_committed(receipt: Receipt, length: int) -> None:
 
 def check_open(receipt: Receipt, known: Receipt | None) -> None:
     """A receipt is used once; `known` is what the manager has under its id."""
-    if receipt != known:
+    if receipt is not known and receipt != known:
         raise StateError(
             f"receipt {receipt.id} of request {receipt.request} is not open: it was committed or released already; "
             f"reserve again"

@@ -7,7 +7,8 @@ rows: a new one costs milliseconds, a kept one microseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class _Decode:
     logits: NDArray[Any]  # [B, 1, V], of its own
     bound: NDArray[Any]  # [B, 1, V], where the last run's logits are: there, or where the caller wanted them
     mask: NDArray[Any] | None = None  # [B, T rounded up]
+    lengths: list[int] = field(default_factory=list)  # [B] tokens that each row of the mask shows, but for the new one
 
 
 class RowsExecutor:
@@ -64,7 +66,7 @@ class RowsExecutor:
         self._logits_dtype = session.outputs[self._logits].dtype
         self._bindings: dict[tuple[int, int, str], Any] = {}
         self._mask_memory = np.ones(self.capacity, self._mask_dtype)
-        self._columns = np.arange(self.capacity)
+        self._has_mask = self._mask in session.inputs
         self._bound_extras: dict[int, int] = {}  # {binding: version of the extra inputs in it}
         self._kept: list[NDArray[Any]] = []  # what the last chunk's binding points to
         self._decodes: dict[tuple[int, int], _Decode] = {}
@@ -75,8 +77,8 @@ class RowsExecutor:
     def decode(
         self,
         first_row: int,
-        tokens: NDArray[np.int32],
-        cached: NDArray[np.int64],
+        tokens: Sequence[int] | NDArray[np.int32],
+        cached: Sequence[int] | NDArray[np.int64],
         into: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
         """One token for each of the rows [first_row, first_row + B).
@@ -89,13 +91,16 @@ class RowsExecutor:
         Returns:
             [B, V] float32 logits; without `into` the next decode run of the same rows overwrites them.
         """
-        kept = self._decode(first_row, tokens.size)
+        kept, lengths = self._decode(first_row, len(tokens)), [int(length) for length in cached]
         self._put_logits(kept, kept.logits if into is None or self._logits_dtype != into.dtype else into)
-        kept.ids[:, 0] = tokens
+        # one by one: after a run numpy's code for whole arrays is cold, and takes ten times as long as a few numbers
+        for place, token in enumerate(tokens):
+            kept.ids[place, 0] = token
         if kept.positions is not None:
-            kept.positions[:, 0] = cached
-        if self._mask in self.model.session.inputs:
-            self._mask_decode(kept, cached)
+            for place, length in enumerate(lengths):
+                kept.positions[place, 0] = length
+        if self._has_mask:
+            self._mask_decode(kept, lengths)
         self._bind_extras(kept.binding)
         self._bind_others(kept.binding)
         options = self.extras.options if self.extras.has_options else None
@@ -162,7 +167,7 @@ class RowsExecutor:
         session = self.model.session
         self._kept = [ids, mask]
         bind_input(binding, self._ids, ids)
-        if self._mask in session.inputs:
+        if self._has_mask:
             bind_input(binding, self._mask, mask)
         if self._positions in session.inputs:
             places = positions.astype(session.inputs[self._positions].dtype)
@@ -186,15 +191,21 @@ class RowsExecutor:
         kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits, logits)
         return kept
 
-    def _mask_decode(self, kept: _Decode, cached: NDArray[np.int64]) -> None:
+    def _mask_decode(self, kept: _Decode, lengths: list[int]) -> None:
         """Ones for what each row holds and its new token, zeros up to the mask's width, which grows in steps: the
         attention kernel takes each row's length from its ones."""
-        total = int(cached.max()) + 1
-        width = min(-(-total // MASK_STEP) * MASK_STEP, self.capacity)
+        width = min(-(-(max(lengths) + 1) // MASK_STEP) * MASK_STEP, self.capacity)
         if kept.mask is None or kept.mask.shape[1] != width:
-            kept.mask = np.empty((cached.size, width), self._mask_dtype)
+            kept.mask = np.zeros((len(lengths), width), self._mask_dtype)
+            kept.lengths = [-1] * len(lengths)
             bind_input(kept.binding, self._mask, kept.mask)
-        np.less_equal(self._columns[:width], cached[:, None], out=kept.mask, casting="unsafe")
+        for place, (length, shown) in enumerate(zip(lengths, kept.lengths, strict=True)):
+            if length == shown + 1:
+                kept.mask[place, length] = 1
+            elif length != shown:
+                kept.mask[place, : length + 1] = 1
+                kept.mask[place, length + 1 :] = 0
+        kept.lengths = lengths
 
     def _binding(self, first_row: int, count: int, kind: str = "chunk") -> Any:
         """The binding of a range of rows, with the slab as past and as present."""
