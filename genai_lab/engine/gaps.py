@@ -23,6 +23,7 @@ class Gaps:
 
     def __init__(self) -> None:
         self._paid = 0  # rows computed for nobody since the last move
+        self._needed = 0  # what moving cost when it was last looked at, in tokens
 
     def to_swap(self, running: Collection[int], rows: int, cost: Cost, wasted: int) -> list[tuple[int, int]]:
         """Pairs of rows to swap now; none while it does not pay.
@@ -34,13 +35,17 @@ class Gaps:
             wasted: rows that the next decode run computes for nobody; 0: there are no gaps.
         """
         if not wasted:
-            self._paid = 0
+            self._paid = self._needed = 0
             return []
         self._paid += wasted
-        swaps = cheapest_swaps(running, rows, cost)
-        if cost_of(swaps, cost) > self._paid * TOKENS_A_ROW:
+        paid = self._paid * TOKENS_A_ROW
+        if paid < self._needed:
             return []
-        self._paid = 0
+        swaps = cheapest_swaps(running, rows, cost)
+        self._needed = cost_of(swaps, cost)
+        if paid < self._needed:
+            return []
+        self._paid = self._needed = 0
         return swaps
 
 
@@ -50,8 +55,9 @@ def cheapest_swaps(running: Collection[int], rows: int, cost: Cost) -> list[tupl
     >>> cheapest_swaps({0, 3, 4}, 6, lambda row: 10)
     [(0, 2)]
     """
-    starts = range(rows - len(running) + 1)
-    return min((_swaps_into(range(first, first + len(running)), running) for first in starts), key=_by(cost))
+    wanted = frozenset(running)
+    starts = range(rows - len(wanted) + 1)
+    return min((_swaps_into(range(first, first + len(wanted)), wanted) for first in starts), key=_by(cost))
 
 
 def cost_of(swaps: Collection[tuple[int, int]], cost: Cost) -> int:
@@ -59,7 +65,7 @@ def cost_of(swaps: Collection[tuple[int, int]], cost: Cost) -> int:
     return sum(cost(row) for pair in swaps for row in pair)
 
 
-def _swaps_into(place: range, running: Collection[int]) -> list[tuple[int, int]]:
+def _swaps_into(place: range, running: frozenset[int]) -> list[tuple[int, int]]:
     outside = sorted(row for row in running if row not in place)
     return list(zip(outside, (row for row in place if row not in running), strict=True))
 
