@@ -24,7 +24,7 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float |
         max_tokens: tokens kept; beyond, the oldest are dropped and counted in `trace.dropped`.
         max_stages: stage events kept, likewise.
         logits_mb: memory (MiB) for rows of logits that are not digested yet. Digesting waits until the trace is read,
-            or this is full, so that it does not slow the run. None: a sixteenth of the machine's memory, 64 to 1024.
+            or this is full, so that it does not slow the run. None: a sixteenth of the machine's memory, 64 to 2048.
 
     Yields:
         A `Trace`; it can be read inside the block and after it.
@@ -62,4 +62,4 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float |
 def _room_for_logits() -> float:
     """MiB of rows that may wait: on a machine of 2 GiB 128."""
     memory = memory_limit_bytes()
-    return 64.0 if memory is None else min(1024.0, max(64.0, memory / 16 / 2**20))
+    return 64.0 if memory is None else min(2048.0, max(64.0, memory / 16 / 2**20))
