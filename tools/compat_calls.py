@@ -345,7 +345,9 @@ GENERATOR = {
         same=lambda s: [s.generator().get_input("input_ids"), refused(lambda: s.generator().get_input("x"))]
     ),
     "Generator.get_output": Calls(
-        same=lambda s: [s.generator(2).get_output("logits").shape, refused(lambda: s.generator().get_output("x"))]
+        same=lambda s: [s.generator(2).get_output("logits").shape, refused(lambda: s.generator().get_output("x"))],
+        here=lambda s: s.generator().get_output("logits"),
+        why_not_there="tests/models/test_last_positions.py has a graph that gives every position's logits",
     ),
     "Generator.get_logits": Calls(same=lambda s: s.generator().get_logits(), differs=lambda s: s.empty().get_logits()),
     "Generator.set_logits": Calls(

@@ -65,8 +65,7 @@ SAME: dict[str, str] = {
     "EngineEventBuffer": "__len__",
     "EngineEventFlags": f"{_ENUM} __members__ __or__ CAPACITY_BLOCKED FAILED NONE RETRYABLE TOKEN TURN_FINISHED",
     "FinishReason": f"{_ENUM} CANCELLED EOS FAILED MAX_GENERATED_TOKENS MAX_SESSION_TOKENS NONE STOP_STRING",
-    "Generator": "get_input get_next_tokens get_output is_done set_hidden_states set_model_input snapshot_state "
-    "token_count",
+    "Generator": "get_input get_next_tokens is_done set_hidden_states set_model_input snapshot_state token_count",
     "GeneratorParams": "() get_search_options get_speculative_options set_guidance set_speculative_options",
     "Images": "open_bytes",
     "Model": "create_multimodal_processor create_streaming_processor device_type type",
@@ -135,6 +134,8 @@ DIFFERS: dict[str, str] = {
     "Generator.generate_next_token": "one token a call; there (0.18) the first call after rewind_to(n) puts the token "
     "back that was cut off and adds one",
     "Generator.get_logits": "before any token it is an error; there the numbers are zeros that no model gave",
+    "Generator.get_output": "the logits are those of a prompt's last piece (chunk_size tokens, 256 unless it is set); "
+    "there of the whole prompt",
     "Generator.get_sequence": "an index of no sequence is an error (also an IndexError); there an empty array",
     "Generator.get_speculative_stats": "under a grammar, rounds are counted as without one; there a round has no bonus",
     "Generator.rewind_to": "a grammar, a pipeline, an encoder's text and recurrent states go back with the tokens, "

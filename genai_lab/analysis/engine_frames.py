@@ -70,7 +70,8 @@ def turn_frame(recording: Recording) -> pd.DataFrame:
 
 def step_frame(recording: Recording) -> pd.DataFrame:
     """One row per step: start_ms, dur_ms, run_ms (inside the model), tokens scheduled of the budget, how many requests
-    decoded, read their prompt, waited or were preempted, and the pool's blocks."""
+    decoded, read their prompt, waited or were preempted, how many stand in another row than after the step before
+    (moved_rows: the engine closes the gaps that ended ones left), and the pool's blocks."""
     columns = recording.tables["steps"]
     frame = pd.DataFrame({name: columns[name] for name in columns})
     decisions = recording.tables["decisions"]

@@ -118,9 +118,13 @@ class Answer:
 
     def cancel(self) -> bool:
         """End it now; what was answered stays in `tokens`. False when it was over already."""
-        if self._mailbox.over:
+        engine = self._request._engine
+        if engine is None or self._mailbox.over:
             return False
-        return self._request._live()._conversations.cancel_turn(self.number, self._turn_id)
+        conversations = engine._conversations
+        with conversations.lock:  # else it could end, and be closed, in between
+            is_open = self.number in conversations.states
+            return is_open and conversations.cancel_turn(self.number, self._turn_id)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end; the error it ended with, or None. Raises TimeoutError."""

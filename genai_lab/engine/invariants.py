@@ -53,7 +53,7 @@ def rows_are_held_once(record: StepRecord) -> list[str]:
 
 def answers_come_before_prompts(record: StepRecord) -> list[str]:
     """5c: no answer under way waits for the budget in a step that reads prompts."""
-    running = {r.request for r in record.before.of(Status.RUNNING) if r.computed == r.num_tokens - 1}
+    running = {r.request for r in record.before.of(Status.RUNNING) if r.is_decode}
     reads = [d.request for d in record.decisions if d.verdict is Verdict.PREFILL]
     return [
         f"request {d.request} waits for the budget while request {reads[0]} reads its prompt"

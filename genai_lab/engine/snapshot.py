@@ -38,6 +38,7 @@ class RequestSnapshot:
     finish: FinishReason | None  # of its last turn
     preemptions: int
     times: tuple[int, int, int, int]  # arrived, scheduled, first token, finished; 0 while they have not
+    is_decode: bool  # its next run is that of an answer's last token
 
     @property
     def num_tokens(self) -> int:
@@ -103,4 +104,5 @@ def _request(state: RequestState) -> RequestSnapshot:
         finish=turn.finish if turn is not None and current else None,
         preemptions=state.preemptions,
         times=(times.arrived, times.scheduled, times.first_token, times.finished),
+        is_decode=state.next_run(state.computed)[0],
     )

@@ -98,6 +98,7 @@ class Turns:
         flags |= EngineEventFlags.TOKEN if token is not None else EngineEventFlags.NONE
         flags |= EngineEventFlags.FAILED if finish is FinishReason.FAILED else EngineEventFlags.NONE
         state.status, state.times.finished, state.drafts = Status.IDLE, perf_counter_ns(), NO_TOKENS
+        state.leader = None  # whatever is asked next is another prompt
         self.counts.ended[finish] += 1
         if state.turn is not None:
             state.turn.finish = finish

@@ -177,6 +177,27 @@ def test_result_times_out_and_the_answer_goes_on(gated: tuple[Engine, Gate]) -> 
     assert len(answer.result(WAIT)) == 5
 
 
+def test_cancelling_an_answer_that_ends_and_is_closed_meanwhile_is_false(engine: Engine) -> None:
+    answer = engine.submit("Alice", max_generated_tokens=1)
+    lock = engine._conversations.lock
+
+    class Late:
+        """The lock, which the canceller gets after the answer ended and its request was closed."""
+
+        def __enter__(self) -> None:
+            engine._conversations.lock = lock  # type: ignore[assignment]
+            engine.run_until_idle()
+            engine._conversations.close(answer.number)
+            lock.__enter__()
+
+        def __exit__(self, *what: object) -> None:
+            lock.__exit__(*what)
+
+    engine._conversations.lock = Late()  # type: ignore[assignment]
+    assert answer.cancel() is False
+    assert answer.done() and not answer.cancelled()
+
+
 def test_cancelling_ends_the_iteration_and_result_says_so(engine: Engine) -> None:
     answer = engine.submit([5, 6, 7], max_generated_tokens=110)
     seen = [token for _, token in zip(range(3), answer, strict=False)]

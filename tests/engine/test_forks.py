@@ -66,6 +66,24 @@ def test_samples_wait_while_the_prompt_is_read_in_chunks(model: genai_lab.Model,
     assert collect(engine, requests) == [alone(model, asked, 8, seed, **SAMPLED) for seed in range(4)]
 
 
+@pytest.mark.parametrize("rewound", [False, True])
+def test_a_fork_that_is_asked_something_else_reads_for_itself(
+    model: genai_lab.Model, backend: dict[str, object], rewound: bool
+) -> None:
+    first_prompt, other_prompt = prompts(30, 9)
+    engine = make(model, backend)
+    first = engine.create_request()
+    turn_id = first.begin_turn(first_prompt, turn(12))
+    fork = first.fork()
+    assert fork.cancel_turn(turn_id)
+    engine.run(engine.create_event_buffer(8))  # takes the event of the cancelled turn
+    if rewound:
+        fork.rewind_to_start_of_turn(turn_id)
+    fork.begin_turn(other_prompt, turn(12))
+    whole = other_prompt if rewound else np.concatenate([first_prompt, other_prompt])
+    assert collect(engine, [first, fork]) == [alone(model, first_prompt, 12), alone(model, whole, 12)]
+
+
 @pytest.mark.parametrize("end", ["cancel", "close"])
 def test_when_the_first_leaves_the_others_read(model: genai_lab.Model, backend: dict[str, object], end: str) -> None:
     asked, engine = prompts(60)[0], make(model, backend, chunk_size=20)

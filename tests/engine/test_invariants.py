@@ -15,7 +15,7 @@ from genai_lab.engine.invariants import check_step, raise_if_step_broken, same_t
 from genai_lab.engine.snapshot import EngineSnapshot, RequestSnapshot, StepRecord, take_snapshot
 from genai_lab.errors import StateError
 from genai_lab.types import FinishReason
-from tests.engine.asking import prompts
+from tests.engine.asking import drain, prompts, turn
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +130,14 @@ def test_answers_are_compared_with_those_alone() -> None:
     assert same_tokens_as_alone({1: [5, 1, 7], 2: [8, 9]}, alone) == [
         "request 1 differs from token 1 on: [1, 7], alone [6, 7]"
     ]
+
+
+def test_a_second_question_of_one_token_is_a_prompt(tiny_folder: Path) -> None:
+    engine = Engine(genai_lab.Model(tiny_folder), max_scheduled_tokens=9, check_invariants=True)
+    first, second = engine.create_request(), engine.create_request()
+    first.begin_turn([5, 6, 7], turn(1))
+    second.begin_turn([8, 9, 10], turn(1))
+    drain(engine)
+    first.begin_turn(list(range(20, 60)), turn(1))
+    second.begin_turn([11], turn(1))
+    assert sum(event.token is not None for event in drain(engine)) == 2
