@@ -6,7 +6,7 @@
  */
 import { type Event, Lanes, sumOf } from "./batching_lanes";
 import { clampView, frameOf, hitTest, type Layout, layOut, type Spot } from "./batching_layout";
-import { paintLines, paintMark, paintPointers, paintSteps } from "./batching_paint";
+import { paintLines, paintMark, paintNames, paintPointers, paintSteps } from "./batching_paint";
 import { answerOf, headingOf, KINDS, plural, splitRequests, stepWords } from "./batching_words";
 import { makeCard } from "./card";
 import { flag, h, refill, say } from "./dom";
@@ -252,6 +252,7 @@ export const makeBatching: MakeView = ({ store, root }) => {
     paintLines(g, layout, lanes.list, now.lane, ink);
     g.drawImage(still, 0, 0, width, f.height);
     paintPointers(g, layout, now, hover, ink);
+    paintNames(g, layout, ink);
   };
 
   /** A request in the text is a question that can be asked. */

@@ -94,6 +94,12 @@ export function paintSteps(g: Brush, l: Layout, lanes: readonly Lane[], ink: Eng
   }
 }
 
+/** The panels below the lanes, and what they show in two parts. */
+function panelsOf({ work, answers }: Layout): [Panel, string, string][] {
+  const all: [Panel, string, string] = [work, "tokens in the step", "the budget dashed"];
+  return answers ? [all, [answers, "the same, answers only", "on a scale of their own"]] : [all];
+}
+
 /** Names, lines, scales and ticks; the picked line is set off. */
 export function paintLines(
   g: Brush,
@@ -145,15 +151,14 @@ export function paintLines(
   if (below > 0) write(l.wide ? `▾ ${below} more below, scroll` : `▾ ${below}`, 0, TOP + l.seen + 13, c["ink-3"]);
   const panel = ({ y, h, most }: Panel, first: string, second: string) => {
     rect(g, c.edge, l.left, y + h, l.width, 1);
-    if (l.wide) write(second, 0, y + 27, c["ink-2"]);
-    write(l.wide ? `${first},` : `${first}, ${second}`, l.wide ? 0 : l.left, y + (l.wide ? 12 : -6), c["ink-2"]);
+    if (l.wide) {
+      write(`${first},`, 0, y + 12, c["ink-2"]);
+      write(second, 0, y + 27, c["ink-2"]);
+    }
     write(String(most), l.left - 5 - measure(String(most)), y + 8, c["ink-3"]);
     write("0", l.left - 11, y + h + 3, c["ink-3"]);
   };
-  panel(l.work, "tokens in the step", "the budget dashed");
-  if (l.answers) {
-    panel(l.answers, "the same, answers only", "on a scale of their own");
-  }
+  for (const [place, ...words] of panelsOf(l)) panel(place, ...words);
   for (const { x, text } of l.ticks) {
     rect(g, c.edge, x, l.axis, 1, 4);
     if (x + 4 + measure(text) < l.width) write(text, x + 3, l.axis + 14, c["ink-3"]);
@@ -165,6 +170,18 @@ export function paintLines(
   for (const point of l.budget) g.lineTo(...point);
   g.stroke();
   g.setLineDash([]);
+}
+
+/** Where there is no room beside the panels, their names stand above them, in the playhead's way: it passes behind. */
+export function paintNames(g: Brush, l: Layout, ink: EngineInk): void {
+  if (l.wide) return;
+  font(g, ink);
+  for (const [{ y }, first, second] of panelsOf(l)) {
+    const text = `${first}, ${second}`;
+    rect(g, ink.tones.surface, l.left, y - 18, g.measureText(text).width + 4, 16);
+    g.fillStyle = ink.tones["ink-2"];
+    g.fillText(text, l.left, y - 6);
+  }
 }
 
 /** The playhead, the ring around the picked cell, and a hairline around the one under the pointer. */

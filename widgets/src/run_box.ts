@@ -5,9 +5,9 @@
  */
 import { endsBlock } from "./blocks";
 import { flag, h, say } from "./dom";
-import { count, oneLine } from "./format";
+import { count } from "./format";
 import type { Run, Store } from "./store";
-import { branchTitle, fillToken, originOf, runName, textBefore, tokenSpan } from "./tokens";
+import { askedWords, branchTitle, fillToken, originOf, runName, textBefore, tokenSpan } from "./tokens";
 
 /** How a run stands or ended, in words; empty when its text says so itself. */
 export function endWords(store: Store, run: Run): string {
@@ -54,8 +54,8 @@ export class RunBox {
   update(paint: (span: HTMLElement, row: number, run: Run) => void): void {
     for (let i = this.spans.length; i < this.run.rows.length; i++) paint(this.append(i), this.run.rows[i], this.run);
     const { store, run } = this;
-    const { parent, question, prompt_text, status } = run.info;
-    say(this.title, parent === null ? oneLine(question || prompt_text, 150) : branchTitle(store, run));
+    const { parent, status } = run.info;
+    say(this.title, parent === null ? askedWords(run.info) : branchTitle(store, run));
     say(this.end, endWords(store, run));
     flag(this.list, "aria-label", `${runName(store, run)}, token by token`);
     this.element.classList.toggle("gl-running", status === "running" && store.kernel !== "absent");

@@ -5,7 +5,7 @@ import { h } from "./dom";
 import { count, oneLine, percent, shown, time, visible } from "./format";
 import { candidateWords, type Piece, pendingOf, piecesAround, pieceWords, rawBefore } from "./parts";
 import type { Run, Store } from "./store";
-import type { Selection, Settings } from "./types";
+import type { RunInfo, Selection, Settings } from "./types";
 
 const ENDS = /end|eos|eot|<\/s>/i;
 
@@ -136,6 +136,13 @@ export function settingsWords(s: Settings): string {
   if (s.mode === "greedy") return "always taking the most likely token";
   const parts = NAMES.map(([key, name, off]) => [name, setting(s, key, off)]).filter(([, value]) => value !== "off");
   return `sampling with ${parts.map(([name, value]) => `${name} ${value}`).join(", ")}`;
+}
+
+/** What a run answers, on one line: of a long question its beginning, of a text that the answer goes on with its end. */
+export function askedWords({ question, prompt_text }: RunInfo): string {
+  const text = question || prompt_text;
+  const goesOn = text.startsWith("…") || prompt_text.trimEnd().endsWith(text.trimEnd());
+  return oneLine(text, 150, goesOn ? "front" : "end");
 }
 
 /** What a branch is: where it leaves its parent, and what was put there. */

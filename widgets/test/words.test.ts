@@ -7,6 +7,7 @@ import { alternatives } from "../src/pin";
 import { createStore, type Store } from "../src/store";
 import { timesOf } from "../src/times";
 import {
+  askedWords,
   branchTitle,
   candidateName,
   firstTokenMs,
@@ -69,6 +70,19 @@ test("nothing invisible and nothing that turns the line around gets through", ()
   expect(shown("👩\u200d🚀")).toBe("👩\u200d🚀");
   expect(oneLine("one  two\nthree four", 12)).toBe("one two thr…");
   expect(oneLine("one two three four", 11, "front")).toBe("…three four");
+});
+
+test("of a continued conversation the end is shown, which the answer goes on from", () => {
+  const before = "'I advise you to leave off this minute!' She generally gave herself very good advice. ".repeat(2);
+  const text = `${before}The Queen said`;
+  const cut = askedWords(runOf(0, { question: `…${text.slice(-159)}`, prompt_text: text }));
+  expect(cut).toMatch(/^….*The Queen said$/);
+  expect(cut).toHaveLength(150);
+  expect(askedWords(runOf(0, { question: text, prompt_text: `${text}\n` }))).toBe(cut); // however short it was sent
+  expect(askedWords(runOf(0, { question: "", prompt_text: text }))).toBe(cut);
+  const chat = { question: `Translate this: ${text}`, prompt_text: `<user>Translate this: ${text}<assistant>` };
+  expect(askedWords(runOf(0, chat))).toMatch(/^Translate this: .*…$/); // a known question begins with what is wanted
+  expect(askedWords(runOf(0, { question: "Why?", prompt_text: "Why?" }))).toBe("Why?");
 });
 
 /** An answer "Hi you <end>" and a branch at its second token that goes on with "all". */
