@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genai_lab.analysis.engine_frames import block_frame, step_frame
+from genai_lab.analysis.figures import checked_width, handed_over
 from genai_lab.analysis.speculation_plot import draw_speculation
 from genai_lab.errors import ArgumentError
+from genai_lab.kinds import whole
 from genai_lab.tracing import Recording
 
 if TYPE_CHECKING:
@@ -28,7 +30,11 @@ def owner_colour(request: int) -> str:
 
 
 class Plots:
-    """Figures of one recording: `trace.plot.timeline()`, `trace.plot.pool()`, `trace.plot.speculation()`."""
+    """Figures of one recording: `trace.plot.timeline()`, `trace.plot.pool()`, `trace.plot.speculation()`.
+
+    Each is a matplotlib Figure: shown where it is the last line of a cell, written by `figure.savefig(path)`. pyplot
+    does not keep it, so `plt.show()` shows nothing.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -36,12 +42,15 @@ class Plots:
     def timeline(self, *, width: float = 10.0) -> Figure:
         """Requests by steps: who waited, read its prompt, decoded or was preempted; the tokens of each step beneath.
 
+        Args:
+            width: of the figure, in inches, 4 to 100.
+
         Raises:
-            ArgumentError: no engine ran while this was recorded.
+            ArgumentError, ArgumentTypeError: no engine ran while this was recorded, or a width that is not allowed.
         """
         import matplotlib.pyplot as plt
 
-        steps = self._steps()
+        width, steps = checked_width(width), self._steps()
         requests = sorted({int(r) for r in self._recording.tables["decisions"]["request"]})
         figure, (above, below) = plt.subplots(
             2, 1, figsize=(width, 1.6 + 0.34 * len(requests)), sharex=True, height_ratios=[max(2, len(requests)), 2]
@@ -58,20 +67,24 @@ class Plots:
         for axes in (above, below):
             _quiet(axes)
         above.legend(handles=_legend(), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
-        figure.tight_layout()
-        return figure
+        return handed_over(figure)
 
     def pool(self, step: int | None = None, *, width: float = 10.0) -> Figure:
-        """The block pool after a step (default: the fullest one): each block in its owner's hue, as full as it is.
+        """The block pool after a step: each block in its owner's hue, as full as it is.
+
+        Args:
+            step: as `trace.state_at` takes it; None: the fullest one.
+            width: of the figure, in inches, 4 to 100.
 
         Raises:
-            ArgumentError: no engine ran, or that step was not recorded.
+            ArgumentError, ArgumentTypeError: no engine ran, that step was not recorded, or a width that is not allowed.
         """
         import matplotlib.pyplot as plt
         from matplotlib.patches import Rectangle
 
-        steps = self._steps()
-        chosen = int(steps["step"].iloc[int(steps["blocks_used"].argmax())]) if step is None else step
+        width, steps = checked_width(width), self._steps()
+        fullest = int(steps["step"].iloc[int(steps["blocks_used"].argmax())])
+        chosen = fullest if step is None else whole("step", step)
         blocks = block_frame(self._recording, chosen)
         counts = steps[steps["step"] == chosen].iloc[0]
         size = int(counts["block_size"])
@@ -92,8 +105,7 @@ class Plots:
             fontsize=10,
         )
         axes.set_frame_on(False)
-        figure.tight_layout()
-        return figure
+        return handed_over(figure)
 
     def speculation(self, run: int | None = None, *, width: float = 10.0) -> Figure:
         """Rounds of speculation side by side: accepted tokens, the one that the target added, and what was proposed in
@@ -101,12 +113,12 @@ class Plots:
 
         Args:
             run: of one answer; None: of all.
-            width: of the figure, in inches.
+            width: of the figure, in inches, 4 to 100.
 
         Raises:
-            ArgumentError: nobody speculated while this was recorded.
+            ArgumentError, ArgumentTypeError: nobody speculated while this was recorded, or a width that is not allowed.
         """
-        return draw_speculation(self._recording, run, width)
+        return draw_speculation(self._recording, None if run is None else whole("run", run), checked_width(width))
 
     def _steps(self) -> Any:
         steps = step_frame(self._recording)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from genai_lab.analysis.figures import handed_over
 from genai_lab.analysis.speculation_frames import round_frame
 from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
@@ -60,5 +61,4 @@ def draw_speculation(recording: Recording, run: int | None, width: float) -> Fig
     axes.spines[["left", "bottom"]].set_color(LINE)
     axes.tick_params(colors=QUIET, labelsize=8)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
-    figure.tight_layout()
-    return figure
+    return handed_over(figure)

@@ -3,7 +3,6 @@ loaded."""
 
 from __future__ import annotations
 
-import operator
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +14,8 @@ from genai_lab.analysis.engine_frames import EngineState, block_frame, state_at,
 from genai_lab.analysis.frames import run_frame, stage_frame, token_frame
 from genai_lab.analysis.plots import Plots
 from genai_lab.analysis.speculation_frames import proposal_frame, round_frame
-from genai_lab.errors import ArgumentError, ArgumentTypeError, wrong_kind
+from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.kinds import whole
 from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing import Recorder, Recording, load_recording, save_recording, to_chrome_json
 from genai_lab.tracing.texts import answer_text
@@ -180,16 +180,6 @@ class Trace:
             f"<genai_lab.Trace: {runs}, {len(recording.tokens['token'])} tokens, "
             f"{len(recording.stages['stage'])} stages{lost}>"
         )
-
-
-def whole(name: str, value: object) -> int:
-    """A plain int, also of a numpy integer (a frame's cell)."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)  # type: ignore[arg-type]  # what is none raises
-    except TypeError:  # a numpy array has the method and refuses
-        pass
-    raise wrong_kind(name, value, "a whole number (int)")
 
 
 def runs_in_words(count: int) -> str:

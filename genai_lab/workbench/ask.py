@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from genai_lab.analysis.trace import whole
 from genai_lab.config import SearchOptions
 from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.generation import GeneratorParams
+from genai_lab.kinds import flag, whole
 from genai_lab.models import Model
 from genai_lab.tokenizer.text import checked_text
 from genai_lab.tracing import NULL, Recorder, use_tracer
@@ -51,7 +51,7 @@ def ask(
     'The capital of France is Paris.'
     """
     _check(model, prompt, max_new_tokens, chat, on_text)
-    question = Question(prompt, chat)
+    question = Question(prompt, bool(chat))
     params = GeneratorParams(model)
     if "do_sample" not in search_options and any(name in search_options for name in SAMPLING):
         search_options = search_options | {"do_sample": True}
@@ -61,7 +61,7 @@ def ask(
         prompt_tokens = encode_prompt(model, question).size  # a bad prompt is this call's error, not the thread's
     max_length = min(params.options.max_length, model.config.model.context_length)
     check_room(prompt_tokens, max_length, model.config.model.context_length)
-    max_length = min(max_length, prompt_tokens + max_new_tokens)
+    max_length = min(max_length, prompt_tokens + int(max_new_tokens))
     if "min_length" in search_options and params.options.min_length > max_length:
         raise ArgumentError(
             f"min_length is {params.options.min_length}, but this answer ends at {max_length} tokens (the prompt's "
@@ -79,8 +79,7 @@ def _check(model: Model, prompt: Prompt, max_new_tokens: int, chat: bool, on_tex
         raise ArgumentTypeError(
             f"ask: model is {_shown(model)}; a genai_lab.Model is allowed: model = genai_lab.load('smollm2')"
         )
-    if not isinstance(chat, bool):
-        raise ArgumentTypeError(f"ask: chat is {_shown(chat)}; True or False is allowed")
+    flag("ask: chat", chat)
     if on_text is not None and not callable(on_text):
         raise ArgumentTypeError(
             f"ask: on_text is {_shown(on_text)}; a function of one string is allowed, such as print"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from genai_lab import analysis
-from genai_lab.analysis.trace import whole
 from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
+from genai_lab.kinds import seconds, whole
 from genai_lab.models import Model
 from genai_lab.paths import checked_path, whole_file
 from genai_lab.tracing import Recorder, Recording
@@ -56,23 +55,23 @@ class Trace(analysis.Trace):
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until nothing is being written; an interrupt (the notebook's stop button) stops it.
 
+        Args:
+            timeout: seconds from 0 on; None or math.inf: no limit.
+
         Raises:
             ArgumentError, ArgumentTypeError: `timeout` is no number of seconds.
             StateError: called by what is being written (`ask`'s on_text), which would wait for itself.
             TimeoutError: it takes longer than `timeout` seconds.
             Exception: what ended the last run badly.
         """
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
-            raise ArgumentTypeError(f"timeout is {timeout!r:.60}; a number of seconds is allowed, or None for no limit")
-        if timeout is not None and not 0 <= timeout < math.inf:
-            raise ArgumentError(f"timeout is {timeout}; seconds from 0 on are allowed, or None for no limit")
+        time = seconds("timeout", timeout)
         if self.running and WORKER.is_here():
             raise StateError(
                 "wait() is called inside on_text, in the thread that writes the answers: it would wait for itself. "
                 "Keep the trace, and wait for it when this answer is done"
             )
         try:
-            self._live.wait(timeout)
+            self._live.wait(time)
         except KeyboardInterrupt:
             self._live.stop()
             raise

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import genai_lab
 from genai_lab.engine import Engine, StepPlan
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, ArgumentTypeError
 from tests.engine.asking import SAMPLED, alone, answers, prompts
 
 TIGHT = {"max_batch_size": 3, "max_session_tokens": 100, "block_size": 4, "num_blocks": 24}
@@ -149,12 +152,33 @@ def test_the_figures_show_what_was_recorded(traced: tuple, tmp_path: Path) -> No
     assert f"{len(held)} of {TIGHT['num_blocks']} blocks in use" in pool.axes[0].get_title(loc="left")
     assert len(pool.axes[0].texts) == len(held)
     timeline.savefig(tmp_path / "timeline.png")
-    pool.savefig(tmp_path / "pool.png")
-    plt.close("all")
+    pool.savefig(tmp_path / "pool.png", dpi=20)
+    assert (tmp_path / "pool.png").stat().st_size > 0
+    assert plt.get_fignums() == []  # a notebook would show an open one a second time
     with genai_lab.record() as empty:
         pass
     with pytest.raises(ArgumentError, match="no engine steps"):
         empty.plot.timeline()
+
+
+@pytest.mark.parametrize("width", ["a", -1, 0, math.nan, math.inf, 10**400, 1, True, None])
+def test_a_width_that_is_none_is_refused(traced: tuple, width: Any) -> None:
+    trace = traced[0]
+    for draw in (trace.plot.timeline, trace.plot.pool, trace.plot.speculation):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=r"width is .* a number from 4 to 100"):
+            draw(width=width)
+
+
+@pytest.mark.parametrize("step", ["a", True, 1.0, []])
+def test_a_figure_takes_the_steps_that_state_at_takes(traced: tuple, step: Any) -> None:
+    trace = traced[0]
+    for call in (trace.state_at, trace.plot.pool):
+        with pytest.raises(ArgumentTypeError, match=r"step is .*; allowed is a whole number"):
+            call(step)
+        with pytest.raises(ArgumentError, match="step 10000 is not in the trace"):
+            call(10_000)
+    of_numpy = trace.plot.pool(np.int64(3), width=np.float32(4))
+    assert of_numpy.axes[0].get_title(loc="left") == trace.plot.pool(3).axes[0].get_title(loc="left")
 
 
 def test_a_recording_follows_one_engine_and_says_so(tiny_folder: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 import genai_lab as og
 from genai_lab.builder import build_model
 from genai_lab.errors import GenaiLabError, OutputError
+from genai_lab.kinds import flag, seconds, whole
 from genai_lab.workbench.kept import KEPT
 from genai_lab.workbench.worker import WORKER
 
@@ -366,3 +367,18 @@ def test_a_damaged_model_names_the_file_and_the_way_out(
     assert (caught.value.__cause__ is None) is ((name, harm) == ("model.onnx", "gone"))
     if caught.value.__cause__ is not None:
         assert "Convert the checkpoint again" in words and "is made anew when it is deleted" in words
+
+
+@pytest.mark.parametrize(
+    ("given", "time"),
+    [(None, None), (0, 0.0), (1.5, 1.5), (np.int64(3), 3.0), (np.float32(0.5), 0.5), (math.inf, None), (10**400, None)],
+)
+def test_a_time_to_wait_is_seconds_or_no_limit(place: Place, given: Any, time: float | None) -> None:
+    assert seconds("timeout", given) == time
+    assert place.trace.wait(given) is place.trace
+
+
+def test_numbers_of_numpy_are_numbers(place: Place) -> None:
+    trace = og.ask(place.model, "Hello", max_new_tokens=np.int64(3), chat=np.False_).wait(np.float64(60))  # type: ignore[arg-type]
+    assert len(trace.tokens()) == 3
+    assert (whole("n", np.uint64(2**64 - 1)), flag("f", np.True_)) == (2**64 - 1, True)

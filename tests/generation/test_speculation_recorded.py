@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import genai_lab as og
-from genai_lab.errors import ArgumentError
+from genai_lab.errors import ArgumentError, ArgumentTypeError
 from genai_lab.tracing import Origin, Recorder
 from tests.generation.test_speculative import PROMPT, finish, generator
 from tests.tables import follow, random_table, table_model, table_pair
@@ -204,7 +204,9 @@ def test_the_figure_shows_the_rounds(pair: og.Model, plain: og.Model) -> None:
     bars = figure.axes[0].containers
     assert [bar.get_height() for bar in bars[1]] == trace.rounds()["accepted"].tolist()
     assert "a smaller model" in figure.axes[0].get_xlabel()
-    matplotlib.pyplot.close(figure)
+    assert matplotlib.pyplot.get_fignums() == []
+    with pytest.raises(ArgumentTypeError, match="run is 'a'"):
+        trace.plot.speculation("a")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no rounds of speculation"):
         recorded(plain)[0].plot.speculation()
     with pytest.raises(ArgumentError, match="run 7"):
