@@ -25,7 +25,8 @@ def token_array(tokens: ArrayLike | Tensor, vocab_size: int, least: int = 0) -> 
         )
     if array.dtype.kind not in "iu":
         raise ArgumentTypeError(
-            f"tokens has dtype {array.dtype}; integers are allowed. Text is encoded first: tokenizer.encode(prompt)"
+            f"tokens is {tokens!r:.60} (dtype {array.dtype}); integers are allowed. Text is encoded first: "
+            "tokenizer.encode(prompt)"
         )
     if array.ndim == 2 and array.shape[0] == 1:
         array = array[0]

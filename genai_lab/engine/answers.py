@@ -15,6 +15,7 @@ import numpy as np
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags, TurnUsage
 from genai_lab.engine.request import Request
 from genai_lab.errors import CapacityError, GenaiLabError, StateError
+from genai_lab.kinds import seconds
 from genai_lab.tokenizer import Tokenizer
 from genai_lab.types import FinishReason
 
@@ -127,8 +128,9 @@ class Answer:
             return is_open and conversations.cancel_turn(self.number, self._turn_id)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end; the error it ended with, or None. Raises TimeoutError."""
-        if not self._mailbox.wait_until_over(timeout):
+        """Wait for the end; the error it ended with, or None. `timeout` and errors as of `result`, TimeoutError among
+        them."""
+        if not self._mailbox.wait_until_over(seconds("timeout", timeout)):
             raise TimeoutError(
                 f"request {self.number}: no end within {timeout} seconds; it goes on. Wait longer or cancel()"
             )
@@ -137,7 +139,11 @@ class Answer:
     def result(self, timeout: float | None = None) -> str | list[int]:
         """Wait for the end; the answer: text if the prompt was text, else token ids.
 
+        Args:
+            timeout: seconds from 0 on; None or math.inf: no limit.
+
         Raises:
+            ArgumentError, ArgumentTypeError: `timeout` is no number of seconds.
             TimeoutError: it is not over after `timeout` seconds; it goes on.
             CancelledError: it was cancelled.
             GenaiLabError: it failed; or whatever a failing model run or policy raised.

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from genai_lab.decoding import mode_of
 from genai_lab.decoding.token_input import token_array
 from genai_lab.engine.answers import Answer, Mailbox
-from genai_lab.engine.options import RequestOptions, TurnOptions
+from genai_lab.engine.options import MAX_SEED, RequestOptions, TurnOptions
 from genai_lab.engine.request import Request
-from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, GenaiLabError, TemplateError, wrong_kind
+from genai_lab.kinds import whole
 from genai_lab.sampling import SamplingMode
 from genai_lab.tokenizer import Tokenizer
+from genai_lab.types import Tensor
 
 if TYPE_CHECKING:
     from genai_lab.engine.engine import Engine
@@ -30,18 +34,38 @@ Prompt: TypeAlias = str | Sequence[Mapping[str, Any]] | ArrayLike
 
 
 def ask(
-    engine: Engine, prompt: Prompt, options: Mapping[str, Any], n: int = 1, on_news: Callable[[], None] | None = None
+    engine: Engine,
+    prompt: Prompt,
+    options: Mapping[str, Any],
+    n: int = 1,
+    on_news: Callable[[], None] | None = None,
+    *,
+    name: str = "prompt",
 ) -> list[Answer]:
-    """A request with one turn and n - 1 forks of it, whose events go to `Answer`s; seeds count up."""
+    """A request with one turn and n - 1 forks of it, whose events go to `Answer`s; seeds count up, and after the
+    largest comes 0. Errors about the prompt begin with its `name`."""
     engine._check_open()
-    tokens, is_text = _encoded(engine, prompt)
+    with _about(name, ArgumentError, ArgumentTypeError, TemplateError):
+        tokens, is_text = _encoded(engine, prompt)
     request_options, turn = _options(options)
     tokenizer, seed = engine.model.tokenizer if is_text else None, options.get("seed")
     with engine._lock:
         first = engine.create_request(options=request_options)
-        turn_id = first.begin_turn(tokens, turn)
-        twins = [first.fork(seed=None if seed is None else seed + i) for i in range(1, n)]
+        with _about(name, CapacityError):
+            turn_id = first.begin_turn(tokens, turn)
+        seeds = [None if seed is None else (int(seed) + i) % (MAX_SEED + 1) for i in range(n)]
+        twins = [first.fork(seed=own) for own in seeds[1:]]
         return [_answer(engine, request, turn_id, tokenizer, on_news) for request in (first, *twins)]
+
+
+@contextmanager
+def _about(name: str, *errors: type[GenaiLabError]) -> Iterator[None]:
+    """What is raised inside says which prompt it speaks of."""
+    try:
+        yield
+    except errors as error:
+        error.args = (f"{name}: {error}",)
+        raise
 
 
 def _answer(
@@ -53,12 +77,11 @@ def _answer(
 
 
 def count(n: object) -> int:
-    """`n` itself, if it is a number of answers."""
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise ArgumentTypeError(f"n is {n!r}; a number of answers is allowed, a whole number (int)")
-    if n < 1:
-        raise ArgumentError(f"n is {n}; at least 1 answer is allowed")
-    return n
+    """`n` as an int, if it is a number of answers."""
+    answers = whole("n", n, "a number of answers, a whole number (int)")
+    if answers < 1:
+        raise ArgumentError(f"n is {answers}; at least 1 answer is allowed")
+    return answers
 
 
 def warn_if_all_the_same(engine: Engine, options: Mapping[str, Any], n: int) -> None:
@@ -83,10 +106,15 @@ def warn_if_all_the_same(engine: Engine, options: Mapping[str, Any], n: int) -> 
 def _encoded(engine: Engine, prompt: Prompt) -> tuple[NDArray[Any], bool]:
     tokenizer = engine.model.tokenizer
     if isinstance(prompt, str):
-        return token_array(tokenizer.encode(prompt), engine.model.vocab_size), True
+        tokens = tokenizer.encode(prompt)
+        if tokens.size == 0:
+            raise ArgumentError(f"{prompt!r:.60} is no token at all, so it is an empty prompt; ask something")
+        return token_array(tokens, engine.model.vocab_size), True
     if isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
         text = tokenizer.apply_chat_template(cast("Sequence[Mapping[str, Any]]", prompt))
         return token_array(tokenizer.encode(text), engine.model.vocab_size), True
+    if isinstance(prompt, bytes) or not (isinstance(prompt, Sequence | Tensor) or np.ndim(cast("ArrayLike", prompt))):
+        raise wrong_kind("what was given", prompt, "text, a list of messages, or token ids [n]")
     return token_array(cast("ArrayLike", prompt), engine.model.vocab_size), False
 
 

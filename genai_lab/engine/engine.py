@@ -97,11 +97,11 @@ class Engine(EngineFace):
         }
         asked = True if prefix_caching is None else prefix_caching
         flags = {"prefix_caching": asked, "check_invariants": check_invariants, "exact": exact}
-        check_engine(model, policy, flags)
+        check_engine(model, policy, tracer, flags)
         self.kv_backend = backend_of(model, kv_backend)
         self.model, self.limits = model, limits_of(model, self.kv_backend, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
-        limits, self.exact = self.limits, exact
+        limits, exact, self.exact = self.limits, bool(exact), bool(exact)
         caching = prefix_caching_of(model, prefix_caching)
         self._runs = make_runs(self.kv_backend, model, limits, exact, caching)
         self._store = self._runs.store

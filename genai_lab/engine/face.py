@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from genai_lab.engine.answers import Answer, Mailbox
 from genai_lab.engine.asking import Prompt, ask, count, warn_if_all_the_same
 from genai_lab.engine.plan import Decision, Status, Verdict
-from genai_lab.errors import ArgumentTypeError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.lifecycle import Closing
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ class EngineFace(Closing):
 
         Args:
             prompts: each is text, a list of messages, or token ids [k].
-            n: answers to each prompt, which is read once for all of them; with `seed`, answer i has seed + i. None: one
-                answer, not in a list. Without do_sample=True they are all the same, and a UserWarning says so.
+            n: answers to each prompt, which is read once for all of them; with `seed`, answer i has seed + i (0 comes
+                after 2**64 - 1). None: one answer, not in a list. Without do_sample=True they are all the same, and a
+                UserWarning says so.
             options: `request_options=RequestOptions`, and those of a turn by name: max_generated_tokens,
                 min_generated_tokens, do_sample, temperature, top_k, top_p, min_p, repetition_penalty,
                 no_repeat_ngram_size, seed, stop_strings, guidance=(type, data), sampler=fn, logits_processors=[fn],
@@ -66,8 +67,8 @@ class EngineFace(Closing):
         warn_if_all_the_same(engine, options, each)
         answers: list[Answer] = []
         try:
-            for prompt in prompts:
-                answers += ask(engine, prompt, options, each)
+            for i, prompt in enumerate(prompts):
+                answers += ask(engine, prompt, options, each, name=f"prompts[{i}]")
             if engine._driver.running:
                 engine._driver.wake()
             else:
@@ -104,13 +105,15 @@ class EngineFace(Closing):
         ...     answers = [engine.submit(p) for p in prompts]
         ...     texts = [answer.result() for answer in answers]
         """
+        if "n" in options:
+            raise ArgumentError("submit: n is not an option of one answer; submit_many(prompt, n=2) gives several")
         return self.submit_many(prompt, n=1, **options)[0]
 
     def submit_many(self, prompt: Prompt, *, n: int, **options: Any) -> list[Answer]:
         """As `submit`, for n answers to one prompt, which is read once; with `seed`, answer i has seed + i."""
-        engine = _engine(self)
-        warn_if_all_the_same(engine, options, count(n))
-        answers = ask(engine, prompt, options, n)
+        engine, each = _engine(self), count(n)
+        warn_if_all_the_same(engine, options, each)
+        answers = ask(engine, prompt, options, each)
         engine._driver.wake()
         return answers
 

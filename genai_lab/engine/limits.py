@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genai_lab.config import Config
-from genai_lab.errors import ArgumentError, wrong_kind
+from genai_lab.errors import ArgumentError
+from genai_lab.kinds import whole
 
 DEFAULT_BATCH = 8
 DEFAULT_BLOCK_SIZE = 16
@@ -14,6 +15,7 @@ DEFAULT_SESSION_TOKENS = 2048
 DEFAULT_POOL_TOKENS = 8192
 DEFAULT_SCHEDULED_TOKENS = 512
 DEFAULT_CHUNK = 128
+ALLOWED = "an int, or None for the default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,11 @@ def engine_limits(config: Config, given: dict[str, int | None], *, packed: bool 
             generated is shared like what was asked.
     """
     for name, value in given.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise wrong_kind(f"Engine: {name}", value, "an int, or None for the default")
-        if value is not None and not 1 <= value < 2**31:
+        if value is not None and not 1 <= whole(f"Engine: {name}", value, ALLOWED) < 2**31:
             raise ArgumentError(
                 f"Engine: {name} is {value!r:.60}; a whole number (int) from 1 to {2**31 - 1} is allowed"
             )
+    given = {name: None if value is None else int(value) for name, value in given.items()}
     context = config.model.context_length
     session = min(context, given["max_session_tokens"] or DEFAULT_SESSION_TOKENS)
     block_size = given["block_size"] or DEFAULT_BLOCK_SIZE

@@ -17,7 +17,8 @@ import numpy as np
 
 from genai_lab.engine.checking import PolicyError
 from genai_lab.engine.plan import Decision, QueueView, Reason, RequestView, StepPlan, Verdict
-from genai_lab.errors import ArgumentError, wrong_kind
+from genai_lab.errors import ArgumentError
+from genai_lab.kinds import flag, whole
 
 EXPLAINED = 64  # waiting requests that a plan says something about, apart from those that it runs or rejects
 
@@ -60,8 +61,8 @@ class OrderedPolicy:
     """
 
     def __init__(self, *, skip_blocked: bool = False, read_once: bool = True) -> None:
-        self.skip_blocked = _checked_flag("skip_blocked", skip_blocked)
-        self.read_once = _checked_flag("read_once", read_once)
+        self.skip_blocked = flag("skip_blocked", skip_blocked)
+        self.read_once = flag("read_once", read_once)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
         """What waiting requests are sorted by, smallest first: a number, a text, or a tuple of them."""
@@ -189,18 +190,11 @@ def _has_no_order(key: Any) -> bool:
     return key is None or (isinstance(key, float | np.floating) and math.isnan(key))
 
 
-def _checked_flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong_kind(name, value, "True or False")
-    return value
-
-
 def _checked_patience(patience: object) -> int:
-    if isinstance(patience, bool) or not isinstance(patience, int):
-        raise wrong_kind("patience", patience, "a whole number of steps (int)")
-    if patience < 1:
-        raise ArgumentError(f"patience is {patience}; a whole number of steps (int) of at least 1 is allowed")
-    return patience
+    steps = whole("patience", patience, "a whole number of steps (int)")
+    if steps < 1:
+        raise ArgumentError(f"patience is {steps}; a whole number of steps (int) of at least 1 is allowed")
+    return steps
 
 
 def chunk_tokens(request: RequestView, view: QueueView, budget: int) -> int:

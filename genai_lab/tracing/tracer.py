@@ -73,6 +73,7 @@ class TokenFact:
     origin: Origin = Origin.ALONE
 
 
+@runtime_checkable
 class Tracer(Protocol):
     """The calls a live room makes. Times are `time.perf_counter_ns()` values."""
 

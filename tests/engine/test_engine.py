@@ -19,6 +19,7 @@ from genai_lab.engine import (
     Static,
 )
 from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
+from genai_lab.tracing import Recorder
 from genai_lab.types import FinishReason
 from tests.engine.asking import SAMPLED, alone, answers, drain, prompts, skip_without_pages, turn
 
@@ -274,6 +275,17 @@ def test_an_engine_that_cannot_fit_names_its_own_arguments(model: genai_lab.Mode
 def test_too_small_a_piece_says_why(model: genai_lab.Model, name: str) -> None:
     with pytest.raises(ArgumentError, match=f"{name} is 2; .* at least 3 .* no piece of a prompt has one token"):
         Engine(model, **{name: 2})  # type: ignore[arg-type]
+
+
+def test_a_tracer_that_cannot_record_is_refused(model: genai_lab.Model) -> None:
+    with genai_lab.record() as trace:
+        pass
+    for wrong in (3, trace, Recorder, "trace"):
+        with pytest.raises(ArgumentTypeError, match=r"Engine: tracer is .* trace\.recorder"):
+            Engine(model, tracer=wrong)  # type: ignore[arg-type]
+    with Engine(model, max_session_tokens=40, tracer=trace.recorder) as engine:
+        engine.generate_all([[5, 6]], max_generated_tokens=2)
+    assert len(trace.tokens()) == 2
 
 
 def test_a_class_is_no_policy(model: genai_lab.Model) -> None:

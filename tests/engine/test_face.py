@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import re
 import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import genai_lab
 from genai_lab.engine import Answer, Decision, Engine, Fcfs, QueueView, Reason, RequestOptions, StepPlan, Verdict
-from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, GenaiLabError, StateError
 from genai_lab.types import FinishReason
-from tests.engine.asking import alone, drain, prompts
+from tests.engine.asking import alone, drain, prompts, turn
 
 WAIT = 60  # seconds; only a broken engine needs them
 
@@ -72,7 +74,7 @@ def test_turn_options_by_name(model: genai_lab.Model, engine: Engine) -> None:
         ([1, 2], {"max_generated_tokens": "3"}, ArgumentTypeError, "a whole number"),
         ([1, 2], {"request_options": {}}, ArgumentTypeError, "request_options is dict"),
         ([], {}, ArgumentError, "empty"),
-        (3.5, {}, ArgumentTypeError, "integers are allowed"),
+        (3.5, {}, ArgumentTypeError, r"prompt.*: what was given is 3\.5 .* token ids"),
         ([1, 99999], {}, ArgumentError, "not in the vocabulary"),
         ([1] * 120, {}, CapacityError, "leave no room"),
     ],
@@ -87,6 +89,53 @@ def test_bad_arguments_begin_nothing(
     gc.collect()
     assert not engine.has_pending_requests()
     assert engine._states == {}
+
+
+@pytest.mark.parametrize("wrong", ["", None, b"x", {1, 2}, [], [1.5], [[1, 2], [3, 4]], [10**6], [1] * 120, [{}]])
+def test_the_error_says_which_prompt_it_is(engine: Engine, wrong: Any) -> None:
+    with pytest.raises(GenaiLabError, match=r"^prompts\[2\]: ") as caught:
+        engine.generate_all(["a", [1, 2], wrong])
+    with pytest.raises(type(caught.value), match=r"^prompt: "):
+        engine.submit(wrong)
+    with pytest.raises(ArgumentError, match=r"^do_sample is False"):  # that is no prompt's
+        engine.generate_all([[1, 2]], temperature=0.5)
+
+
+@pytest.mark.parametrize("wrong", ["a", [], True, -1, math.nan, -math.inf])
+def test_a_time_to_wait_is_checked(engine: Engine, wrong: Any) -> None:
+    answer = engine.submit([5, 6, 7], max_generated_tokens=2)
+    for wait in (answer.result, answer.exception):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=r"timeout is .* seconds from 0 on, or None"):
+            wait(wrong)
+        for endless in (math.inf, 1e20, None, np.int64(WAIT)):
+            wait(endless)
+
+
+def test_numbers_and_flags_of_numpy(model: genai_lab.Model) -> None:
+    sizes = {"max_batch_size": np.int64(2), "max_session_tokens": np.uint16(60), "exact": np.True_}
+    flags = {"prefix_caching": np.False_, "check_invariants": np.True_}
+    policy = Fcfs(skip_blocked=np.True_, read_once=np.False_)
+    with Engine(model, policy=policy, **sizes, **flags) as engine:
+        assert engine.exact is True and engine.limits.max_batch_size == 2
+        request = engine.create_request()
+        request.begin_turn([5, 6], turn(2))
+        request.fork(seed=np.uint64(2**64 - 1)).close()
+        sampled = {"do_sample": np.True_, "max_generated_tokens": np.int8(2), "seed": np.uint64(3)}
+        assert len(engine.generate_all([[5, 6, 7]], n=np.int64(2), **sampled)[0]) == 2
+        assert len(engine.submit_many([5, 6, 7], n=np.int64(2), **sampled)) == 2
+
+
+def test_seeds_go_on_at_0_after_the_largest(engine: Engine) -> None:
+    sampled = {"do_sample": True, "temperature": 1.5, "max_generated_tokens": 9}
+    last, first = engine.generate_all([[5, 6, 7]], n=2, seed=2**64 - 1, **sampled)[0]
+    alone_last, alone_first = (engine.generate_all([[5, 6, 7]], seed=s, **sampled)[0] for s in (2**64 - 1, 0))
+    assert (last, first) == (alone_last, alone_first)
+    assert last != first
+
+
+def test_submit_is_for_one_answer(engine: Engine) -> None:
+    with pytest.raises(ArgumentError, match=r"submit_many\(prompt, n=2\)"):
+        engine.submit([5, 6], n=2)
 
 
 def test_prompts_must_be_a_list(engine: Engine) -> None:
