@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.kinds import whole
 from genai_lab.sampling import BUILT_IN, OwnProcessor, OwnSampler, OwnStopping
 from genai_lab.sampling.own import ProcessorFunction, SamplerFunction, StoppingFunction
 
@@ -243,11 +244,10 @@ def _place(order: Sequence[str], before: str | None, after: str | None, at: int 
     if len(given) > 1:
         raise ArgumentError(f"add_logits_processor: {' and '.join(given)} were given; one place is allowed")
     if at is not None:
-        if isinstance(at, bool) or not isinstance(at, int):
-            raise ArgumentTypeError(f"add_logits_processor: at is {at!r:.40}; a whole number (int) is allowed")
-        if not 0 <= at <= len(order):
-            raise ArgumentError(f"add_logits_processor: at is {at}; 0 to {len(order)} is allowed")
-        return at
+        place = whole("add_logits_processor: at", at)
+        if not 0 <= place <= len(order):
+            raise ArgumentError(f"add_logits_processor: at is {place}; 0 to {len(order)} is allowed")
+        return place
     neighbour = before if before is not None else after
     if neighbour is None:
         return len(order)

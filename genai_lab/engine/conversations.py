@@ -40,6 +40,9 @@ def one_dimensional(tokens: ArrayLike) -> ArrayLike:
         dimensions = np.ndim(tokens)
     except ValueError as error:
         raise ArgumentError("tokens is a ragged list; a request asks one sequence of token ids, [n]") from error
+    if dimensions == 0:
+        hint = ", as tokenizer.encode(text) gives them" if isinstance(tokens, str) else ""
+        raise wrong_kind("tokens", tokens, f"one sequence of token ids, [n]{hint}")
     if dimensions != 1:
         raise ArgumentError(
             f"tokens must be a one-dimensional array, one sequence of token ids; got {dimensions} dimensions. For one "

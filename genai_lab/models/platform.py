@@ -9,7 +9,8 @@ import os
 
 import onnxruntime as ort
 
-from genai_lab.errors import ArgumentError, ArgumentTypeError, ModelFolderError, wrong_kind
+from genai_lab.errors import ArgumentError, ModelFolderError, wrong_kind
+from genai_lab.kinds import whole
 from genai_lab.paths import checked_path
 
 
@@ -51,11 +52,9 @@ def set_current_gpu_device_id(device_id: int) -> None:
     """Choose a GPU; only 0 is accepted, none is used.
 
     Raises:
-        ArgumentError: another number.
+        ArgumentError, ArgumentTypeError: another number, or none.
     """
-    if isinstance(device_id, bool) or not isinstance(device_id, int):
-        raise ArgumentTypeError(f"set_current_gpu_device_id: got {type(device_id).__name__}, an int is allowed")
-    if device_id != 0:
+    if whole("set_current_gpu_device_id: device_id", device_id, "0, an int") != 0:
         raise ArgumentError(f"set_current_gpu_device_id({device_id}): models run on the CPU here; only 0 is accepted")
 
 

@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator
 
 from genai_lab.errors import ArgumentError
+from genai_lab.kinds import number, whole
 from genai_lab.kvcache import memory_limit_bytes
 from genai_lab.once import once
 from genai_lab.tracing import Recorder, use_tracer
 from genai_lab.workbench.block import Block, current_block, inside
 from genai_lab.workbench.trace import Trace
 
-MOST = 2**31 - 1
+MOST, MOST_MB = 2**31 - 1, 1_000_000
 _TO_THE_CALLER = 4  # frames from `record`'s body: contextlib's, `Once`'s, the with statement
 
 
@@ -22,9 +23,10 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float |
 
     Args:
         max_tokens: tokens kept; beyond, the oldest are dropped and counted in `trace.dropped`.
-        max_stages: stage events kept, likewise.
+        max_stages: stage events kept, likewise, and of an Engine so many steps: with 5, the last five.
         logits_mb: memory (MiB) for rows of logits that are not digested yet. Digesting waits until the trace is read,
             or this is full, so that it does not slow the run. None: a sixteenth of the machine's memory, 64 to 2048.
+            1,000,000 at most.
 
     Yields:
         A `Trace`; it can be read inside the block and after it.
@@ -36,17 +38,17 @@ def record(max_tokens: int = 8192, max_stages: int = 131_072, logits_mb: float |
     UserWarning says so. Each `record()` is for one `with`.
 
     Raises:
-        ArgumentError: a limit that is not allowed.
+        ArgumentError, ArgumentTypeError: a limit that is not allowed.
         StateError: the same `record()` is entered a second time.
     """
     for name, value in (("max_tokens", max_tokens), ("max_stages", max_stages)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        if not 1 <= whole(f"record: {name}", value, f"an int from 1 to {MOST}") <= MOST:
             raise ArgumentError(f"record: {name} is {value!r:.60}; allowed is an int from 1 to {MOST}")
-    if logits_mb is None:
-        logits_mb = _room_for_logits()
-    if isinstance(logits_mb, bool) or not isinstance(logits_mb, int | float) or not 0 <= logits_mb < 1e6:
-        raise ArgumentError(f"record: logits_mb is {logits_mb!r}; allowed is a number of MiB from 0 to 1e6")
-    recorder = Recorder(max_tokens, max_stages, int(logits_mb * 2**20))
+    allowed = f"a number of MiB from 0 to {MOST_MB:,}, or None"
+    room = _room_for_logits() if logits_mb is None else number("record: logits_mb", logits_mb, allowed)
+    if not 0 <= room <= MOST_MB:
+        raise ArgumentError(f"record: logits_mb is {logits_mb!r:.60}; allowed is {allowed}")
+    recorder = Recorder(int(max_tokens), int(max_stages), int(room * 2**20))
     if current_block() is not None:
         warnings.warn(
             "this record() is inside another recording, which gets nothing of what runs in here; use the outer trace, "

@@ -9,7 +9,7 @@ import pytest
 
 import genai_lab
 from genai_lab.engine import Engine, EngineEvent, Request
-from genai_lab.errors import ArgumentError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, StateError
 from genai_lab.types import FinishReason
 from tests.engine.asking import SAMPLED, alone, drain, prompts, skip_without_pages, turn
 from tests.tiny import tiny_model_folder
@@ -143,6 +143,9 @@ def test_when_tokens_can_be_proposed(model: genai_lab.Model, tiny_folder: Path) 
     engine.step()
     with pytest.raises(ArgumentError, match="17 tokens were proposed; at most 16"):
         request.set_draft_tokens([5] * 17)
+    for wrong in ("hi", None, {1, 2}, ["hi"]):
+        with pytest.raises(ArgumentTypeError, match=r"tokens is .*'hi'|tokens is None|tokens is \{1, 2\}"):
+            request.set_draft_tokens(wrong)  # type: ignore[arg-type]
     request.set_draft_tokens([5] * 16)  # no more than the turn may generate are read
     assert engine.view().running[0].next_tokens == 3
     for other in (Engine(model, max_session_tokens=60, exact=True), Engine(genai_lab.Model(tiny_folder))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -275,6 +276,21 @@ def test_an_engine_that_cannot_fit_names_its_own_arguments(model: genai_lab.Mode
 def test_too_small_a_piece_says_why(model: genai_lab.Model, name: str) -> None:
     with pytest.raises(ArgumentError, match=f"{name} is 2; .* at least 3 .* no piece of a prompt has one token"):
         Engine(model, **{name: 2})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        ("hi", r"tokens is 'hi' \(str\).*tokenizer\.encode\(text\)"),
+        (None, r"tokens is None \(NoneType\); allowed is one sequence of token ids"),
+        ({1, 2}, r"tokens is \{1, 2\} \(set\)"),
+        (["hi"], r"tokens is \['hi'\] .*integers are allowed.*tokenizer\.encode"),
+        ([1.5], r"tokens is \[1\.5\] \(dtype float64\); integers are allowed"),
+    ],
+)
+def test_what_is_no_sequence_of_ids_is_named(model: genai_lab.Model, tokens: Any, words: str) -> None:
+    with Engine(model, max_session_tokens=40) as engine, pytest.raises(ArgumentTypeError, match=words):
+        engine.create_request().begin_turn(tokens)
 
 
 def test_a_tracer_that_cannot_record_is_refused(model: genai_lab.Model) -> None:

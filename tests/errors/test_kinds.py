@@ -16,7 +16,7 @@ import pytest
 
 import genai_lab as og
 from genai_lab.builder import build_model
-from genai_lab.errors import GenaiLabError, OutputError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, GenaiLabError, OutputError
 from genai_lab.kinds import flag, seconds, whole
 from genai_lab.workbench.kept import KEPT
 from genai_lab.workbench.worker import WORKER
@@ -382,3 +382,28 @@ def test_numbers_of_numpy_are_numbers(place: Place) -> None:
     trace = og.ask(place.model, "Hello", max_new_tokens=np.int64(3), chat=np.False_).wait(np.float64(60))  # type: ignore[arg-type]
     assert len(trace.tokens()) == 3
     assert (whole("n", np.uint64(2**64 - 1)), flag("f", np.True_)) == (2**64 - 1, True)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_stages", "logits_mb"])
+def test_a_limit_of_a_recording_is_a_number_up_to_its_bound(name: str) -> None:
+    for wrong in ("8", True, [], 1j):
+        with pytest.raises(ArgumentTypeError, match=rf"record: {name} is .*; allowed is a.* to "):
+            og.record(**{name: wrong}).__enter__()
+    for outside in (-1, 2**40):
+        with pytest.raises(ArgumentError, match=rf"record: {name} is {outside}; allowed is a.* to "):
+            og.record(**{name: outside}).__enter__()
+    bounds = {"logits_mb": (0, 1e6, np.float32(0.5))}.get(name, (1, 2**31 - 1, np.int64(5)))
+    for allowed in bounds:
+        with og.record(**{name: allowed}):
+            pass
+
+
+def test_options_take_numpys_numbers_and_refuse_what_is_none(place: Place) -> None:
+    params = og.GeneratorParams(place.model)
+    params.set_speculative_options(ngram_size=np.int64(3), cooldown=np.True_)
+    assert (params.speculative.ngram_size, params.speculative.cooldown) == (3, True)
+    for wrong in (math.nan, math.inf, 10**400, 2.5):
+        with pytest.raises(ArgumentError, match=r"speculative\.ngram_size is .* from 2 to 16"):
+            params.set_speculative_options(ngram_size=wrong)
+    params.add_logits_processor(lambda scores, ids: scores, at=np.int64(0))
+    og.set_current_gpu_device_id(np.int64(0))

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from genai_lab.config import SpeculativeConfig
-from genai_lab.errors import ArgumentError, ArgumentTypeError
+from genai_lab.errors import ArgumentError
+from genai_lab.kinds import flag, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,14 @@ _FLAGS = ("ngram_chained_lookup", "cooldown")
 
 def _checked(name: str, value: Any) -> int | bool:
     if name in _FLAGS:
-        if not isinstance(value, bool):
-            raise ArgumentTypeError(f"speculative.{name} is {value!r}; True or False is allowed")
-        return value
+        return flag(f"speculative.{name}", value)
     if name not in _RANGES:
         raise ArgumentError(
             f'Unknown value "{name}": there is no such speculative option; allowed are {", ".join((*_RANGES, *_FLAGS))}'
         )
     low, high, zero = _RANGES[name]
     allowed = f"{'0 (off) or ' if zero else ''}a whole number from {low} to {high}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentTypeError(f"speculative.{name} is {value!r}; {allowed} is allowed")
-    if int(value) != value or not (low <= value <= high or (zero and value == 0)):
-        raise ArgumentError(f"speculative.{name} is {value!r}; {allowed} is allowed")
-    return int(value)
+    count = number(f"speculative.{name}", value, allowed)
+    if not (low <= count <= high or (zero and count == 0)) or not count.is_integer():
+        raise ArgumentError(f"speculative.{name} is {value!r:.60}; {allowed} is allowed")
+    return int(count)
