@@ -30,7 +30,10 @@ from genai_lab.widgets.shown import Stills, in_notebook, publish
 STATIC = Path(__file__).parent / "static"
 WHOLE_EVERY = 1.0  # seconds between two whole chunks for a page that has not yet said that it listens
 KINDS = ("all", "ribbon", "pipeline", "timeline", "engine", "batching", "blocks")
-NO_DRIVER = "This recording was loaded or its generator is gone, and no model was given: trace.show(model=model)."
+NO_DRIVER = (
+    "This trace is for reading only. To continue its answers, show it with a model: "
+    "genai_lab.Trace(trace.recording).show(model=model)."
+)
 
 # anywidget gives a host to `render` only, so the first view makes the trace's store and all views share it
 TRACE_MODULE = """export default{initialize({model,signal}){let s;return{store:r=>s??=r.createStore(model,signal)}}}"""

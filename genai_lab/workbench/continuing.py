@@ -28,14 +28,17 @@ from genai_lab.workbench.branch_tracer import Fork
 from genai_lab.workbench.writing import check_room
 
 BRANCH_TOKENS = 256  # a branch may be this long at least, whatever the length of the run it leaves
+ONE_ANSWER = ("batch_size", "num_beams", "num_return_sequences")
 NOTHING = "No answer is in this recording (beam search keeps none), so there is nothing to continue."
-NO_MODEL = (
-    "The generator that wrote this is gone, and the trace knew its model by it only. "
-    "Give it the model: trace.show(model=model)."
+GIVE = "trace.show(model=model)"
+NO_MODEL = f"The generator that wrote this is gone, and the trace knew its model by it only. Give it the model: {GIVE}."
+NEVER_KNOWN = (
+    "An Engine, a batch or a generator that proposes tokens wrote this; a trace does not know the model of these. "
+    f"To continue from here, give it the model: {GIVE}."
 )
-LOADED = "This trace was loaded from a file. To continue it, give it its model: trace.show(model=model)."
-CLOSED = "The model that wrote this was closed. Load it again and give it: trace.show(model=model)."
-PUT_AWAY = "This trace was closed, so it has no model. Give it one to go on: trace.show(model=model)."
+LOADED = f"This trace was loaded from a file. To continue it, give it its model: {GIVE}."
+CLOSED = f"The model that wrote this was closed. Load it again and give it: {GIVE}."
+PUT_AWAY = f"This trace was closed, so it has no model. Give it one to go on: {GIVE}."
 FULL = "This recording is full ({:,} tokens). Ask again to begin a new one."
 
 
@@ -99,7 +102,7 @@ class Continuing:
         """The model; StateError when there is none."""
         model = self.model
         if model is None:
-            raise StateError(PUT_AWAY if self._put_away else NO_MODEL)
+            raise StateError(PUT_AWAY if self._put_away else self._why_no_model(self.recorder))
         return model
 
     def why_not(self) -> str:
@@ -111,10 +114,17 @@ class Continuing:
             return PUT_AWAY
         model = self.model
         if model is None:
-            return NO_MODEL if recorder.runs else NOTHING
+            return self._why_no_model(recorder)
         if is_closed(model):
             return CLOSED
         return FULL.format(recorder.counts["tokens"]) if room(recorder) < 1 else ""
+
+    @staticmethod
+    def _why_no_model(recorder: Recorder) -> str:
+        """A generator of one answer is known to the recorder while it lives; whatever else writes answers never is."""
+        if not recorder.runs:
+            return NOTHING
+        return NO_MODEL if all(run.run in recorder.sources for run in recorder.runs) else NEVER_KNOWN
 
     # ---- from where ---------------------------------------------------------------------------------------------
 
@@ -163,9 +173,10 @@ class Continuing:
             options["do_sample"] = False  # whatever rule made it so
         if fork.token is None:
             options["random_seed"] = -1  # the same seed would draw the same token again
-        options |= changes
+        options |= dict.fromkeys(ONE_ANSWER, 1) | dict(changes)  # the run may have been one of a batch
         params = GeneratorParams(model)
         params.set_search_options(**options)
+        check_one_answer(params.options)
         params.hooks = self._hooks(fork.run)
         written = int((self._trace.recording.tokens["run"] == fork.run).sum())
         longest = prefix + min(max(BRANCH_TOKENS, written - fork.index), room(recorder))
@@ -187,6 +198,15 @@ def recorded_hooks(settings: Mapping[str, Any]) -> Hooks:
     if not isinstance(given, dict) or not all(isinstance(given.get(key), str) for key in ("type", "data")):
         return Hooks()
     return Hooks(guidance=GuidanceText(given["type"], given["data"], given.get("enable_ff_tokens") is True))
+
+
+def check_one_answer(options: SearchOptions) -> None:
+    """ArgumentError when a branch would be several answers."""
+    for name in ONE_ANSWER:
+        if (value := getattr(options, name)) != 1:
+            raise ArgumentError(
+                f"{name} is {value}; a branch is one answer, so 1 is allowed. For several, branch several times"
+            )
 
 
 def is_closed(model: Model) -> bool:

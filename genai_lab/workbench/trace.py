@@ -146,7 +146,8 @@ class Trace(analysis.Trace):
         Args:
             kind: "all", "ribbon", "pipeline" or "timeline"; of an engine's run also "engine" (which "all" of such a
                 trace is), "batching" or "blocks".
-            model: continues the runs of a trace that was loaded, or whose generator is gone.
+            model: continues the runs of a trace that was loaded, whose generator is gone, or that an Engine, a batch or
+                speculation wrote.
 
         Raises:
             ArgumentError: no such kind, or a model with another vocabulary.
