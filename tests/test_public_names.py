@@ -29,6 +29,7 @@ def test_the_import_alone_loads_nothing_heavy(heavy: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_generating_needs_neither_pandas_nor_jupyter(tiny_folder: object) -> None:
     code = (
         "import sys, genai_lab as og\n"

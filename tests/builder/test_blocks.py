@@ -39,6 +39,7 @@ def floats_of(weight: Blocks4 | Blocks8) -> NDArray[np.float32]:
     return values.reshape(weight.num_rows, -1)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000))
 def test_q4_1_q4_0_and_q8_0_are_exact(seed: int) -> None:
     values = random_values(seed)

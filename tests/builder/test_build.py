@@ -162,6 +162,7 @@ for _ in range(5):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["keep", "replace"])
 def test_racing_processes_all_end_with_a_good_folder(tmp_path: Path, rule: str) -> None:
     checkpoint, place = write_tiny_gguf(tmp_path / "tiny.gguf", weight_type="Q4_1"), tmp_path / "model"
@@ -226,6 +227,7 @@ def edited(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -284,6 +286,7 @@ def test_pad_and_bos_default_to_eos(tmp_path: Path) -> None:
     assert (model["bos_token_id"], model["eos_token_id"], model["pad_token_id"]) == (2, 2, 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_changed_bytes_give_a_model_or_a_clear_error(tmp_path: Path, data: st.DataObject) -> None:

@@ -107,6 +107,7 @@ def test_a_cut_file_is_refused(tiny: Path, tmp_path: Path, data: st.DataObject) 
             read_gguf(path)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_changed_bytes_never_crash(tiny: Path, tmp_path: Path, data: st.DataObject) -> None:

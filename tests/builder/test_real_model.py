@@ -43,6 +43,7 @@ def prompt() -> NDArray[np.int64]:
         return reference["input_ids"].astype(np.int64)[None]  # [1, 37]
 
 
+@pytest.mark.slow
 def test_the_default_decodes_near_float32(model_folder: Path) -> None:
     """Fed one id at a time, as in generation, each position's logits stay near the float32 model's."""
     runner = Runner(model_folder, threads=2)
@@ -60,6 +61,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model_folder")
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts in KiB on Linux only")
 def test_it_is_made_within_a_gigabyte_and_prefills_near_float32(tmp_path: Path) -> None:

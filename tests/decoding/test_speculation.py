@@ -57,6 +57,7 @@ def candidates(weights: list[float]) -> Candidates:
     return Candidates(np.arange(len(weights)), np.array(weights, np.float32), (0, 0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "draft"),
     [([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]), ([0.0, 0.6, 0.4], [0.9, 0.05, 0.05]), ([0.25, 0.25, 0.5], [0.25, 0.25, 0.5])],

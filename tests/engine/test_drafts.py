@@ -39,6 +39,7 @@ def answer(engine: Engine, request: Request, whole: list[int], mistakes: int, si
     return found, steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS, ids=["slots", "vm"])
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("mistakes", [1, 3, 100])

@@ -53,6 +53,7 @@ def test_recorded_equals_plain(model: genai_lab.Model) -> None:
         assert [t for t in mine if t not in model.config.model.eos_token_ids] == answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("mode", [{}, {"exact": True}], ids=["batches", "exact"])
 def test_rows_that_wait_to_be_digested_are_those_of_their_step(
@@ -139,6 +140,7 @@ def test_a_policy_that_fails_leaves_the_engine_as_it_was(model: genai_lab.Model)
     assert alone(model, prompts(9)[0], 3)
 
 
+@pytest.mark.slow
 def test_the_figures_show_what_was_recorded(traced: tuple, tmp_path: Path) -> None:
     import matplotlib
 
@@ -161,6 +163,7 @@ def test_the_figures_show_what_was_recorded(traced: tuple, tmp_path: Path) -> No
         empty.plot.timeline()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", ["a", -1, 0, math.nan, math.inf, 10**400, 1, True, None])
 def test_a_width_that_is_none_is_refused(traced: tuple, width: Any) -> None:
     trace = traced[0]
@@ -169,6 +172,7 @@ def test_a_width_that_is_none_is_refused(traced: tuple, width: Any) -> None:
             draw(width=width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["a", True, 1.0, []])
 def test_a_figure_takes_the_steps_that_state_at_takes(traced: tuple, step: Any) -> None:
     trace = traced[0]

@@ -65,6 +65,7 @@ def test_turn_options_by_name(model: genai_lab.Model, engine: Engine) -> None:
     assert len(answer.result(WAIT)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompt", "options", "error", "words"),
     [

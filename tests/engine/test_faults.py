@@ -68,6 +68,7 @@ def boom_at(real: Callable[..., Any], call: int) -> Callable[..., Any]:
     return failing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES.keys())
 @pytest.mark.parametrize("backend", TIGHT, ids=IDS)
 def test_a_preemption_is_undone_with_its_step(

@@ -36,6 +36,7 @@ def collect(engine: Engine, requests: list[Request]) -> list[list[int]]:
     return [found[request.number] for request in requests]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 33, 50])
 def test_samples_of_one_prompt_are_those_of_separate_requests(
     model: genai_lab.Model, backend: dict[str, object], size: int
@@ -142,6 +143,7 @@ def test_branches_of_a_conversation(model: genai_lab.Model, backend: dict[str, o
         assert collect(other, [request]) == [answer]
 
 
+@pytest.mark.slow
 def test_idle_neighbours_do_not_write_into_what_others_read(model: genai_lab.Model, backend: dict[str, object]) -> None:
     """Rows between two running ones are carried along in a run; what they compute must land nowhere that counts."""
     (asked, question, other, third), engine = prompts(20, 12, 40, 40), make(model, backend)

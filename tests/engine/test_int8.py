@@ -32,6 +32,7 @@ MODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 def test_batched_equals_alone(model: genai_lab.Model, mode: dict[str, object], options: dict[str, object]) -> None:

@@ -67,6 +67,7 @@ def make(model: genai_lab.Model, **options: Any) -> Engine:
     return Engine(model, max_batch_size=3, max_session_tokens=100, num_blocks=BLOCKS, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"kv_backend": "vm"}], ids=["slots", "vm"])
 def test_an_interrupt_between_any_two_statements(
     model: genai_lab.Model, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

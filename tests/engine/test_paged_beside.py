@@ -52,6 +52,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 def test_many_requests_get_what_each_gets_alone(

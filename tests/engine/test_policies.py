@@ -35,6 +35,7 @@ POLICIES = [Fcfs(), Fcfs(skip_blocked=True), EACH_FOR_ITSELF, PriorityFirst(), S
 policies = st.sampled_from(POLICIES)
 
 
+@pytest.mark.slow
 @given(queue_views(), policies)
 def test_every_plan_can_be_carried_out_and_explains_everybody(view: QueueView, policy: OrderedPolicy) -> None:
     plan = check_plan(policy.plan(view), view, policy)
@@ -59,6 +60,7 @@ def test_planning_is_pure(view: QueueView, policy: OrderedPolicy) -> None:
     assert policy.plan(view) == policy.plan(view)
 
 
+@pytest.mark.slow
 @given(queue_views(), policies)
 def test_answers_under_way_run_before_prompts(view: QueueView, policy: OrderedPolicy) -> None:
     plan = policy.plan(view)
@@ -67,6 +69,7 @@ def test_answers_under_way_run_before_prompts(view: QueueView, policy: OrderedPo
     assert order == sorted(order, key=lambda v: v is not Verdict.DECODE)
 
 
+@pytest.mark.slow
 @given(queue_views(), policies)
 def test_no_chunk_of_one_token_is_made_or_left(view: QueueView, policy: OrderedPolicy) -> None:
     requests = {r.request: r for r in (*view.waiting, *view.running)}
@@ -77,6 +80,7 @@ def test_no_chunk_of_one_token_is_made_or_left(view: QueueView, policy: OrderedP
             assert request.next_tokens - decision.num_tokens != 1
 
 
+@pytest.mark.slow
 @given(queue_views(), policies)
 def test_nothing_new_is_admitted_in_a_step_that_preempted(view: QueueView, policy: OrderedPolicy) -> None:
     plan = policy.plan(view)
@@ -85,6 +89,7 @@ def test_nothing_new_is_admitted_in_a_step_that_preempted(view: QueueView, polic
         assert not waiting & {d.request for d in plan.scheduled}
 
 
+@pytest.mark.slow
 @given(queue_views(), policies)
 def test_who_waits_for_a_beginning_waits_for_one_that_is_read_now(view: QueueView, policy: OrderedPolicy) -> None:
     plan = policy.plan(view)

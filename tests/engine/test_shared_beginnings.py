@@ -42,6 +42,7 @@ def read_tokens(engine: Engine) -> tuple[int, Counter[Reason]]:
     return read, reasons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [{}, {"chunk_size": 8}, {"max_scheduled_tokens": 24}, {"kv_backend": "vm"}], ids=str)
 @pytest.mark.parametrize("options", [{}, {"do_sample": True, "top_k": 20}], ids=["greedy", "seeded"])
 def test_answers_are_those_of_each_alone(
@@ -105,6 +106,7 @@ def test_when_the_reader_goes_away_another_reads(model: genai_lab.Model, steps: 
         assert request.tokens()[len(prompt) :].tolist() == alone(model, prompt, COUNT)
 
 
+@pytest.mark.slow
 def test_who_is_urgent_is_first_of_any_queue(model: genai_lab.Model) -> None:
     with Engine(model, policy=PriorityFirst(), max_batch_size=1, max_session_tokens=40, num_blocks=40) as engine:
         requests = []
@@ -143,6 +145,7 @@ def test_what_waiting_requests_would_take_over_is_always_up_to_date(model: genai
     assert {0, 12, 16} <= found and len(engine._cache.evictions) > 0
 
 
+@pytest.mark.slow
 def test_of_a_long_queue_the_first_and_the_most_urgent_are_seen(model: genai_lab.Model) -> None:
     engine = Engine(model, max_batch_size=1, policy=PriorityFirst())
     requests = []
@@ -179,6 +182,7 @@ class Interrupting(Fcfs):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 17, 18, 33])
 def test_who_reads_again_reads_no_piece_of_one_token(model: genai_lab.Model, size: int) -> None:
     """A prompt whose last token is the first of a block: after a preemption, all before it are in the cache."""

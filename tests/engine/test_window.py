@@ -34,6 +34,7 @@ MODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 def test_the_tokens_are_those_of_a_run_that_keeps_everything(
@@ -141,6 +142,7 @@ def test_refused_proposals_leave_the_window_right(model: genai_lab.Model, backen
     assert [event.token for event in drain(engine) if event.token is not None] == alone(model, whole, 10)
 
 
+@pytest.mark.slow
 def test_a_trace_knows_what_fell_out_of_the_window(model: genai_lab.Model) -> None:
     engine, held = make(model), []
     step = engine._one_step

@@ -57,6 +57,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> og.Model:
     return og.Model(mtp_llama(tmp_path_factory.mktemp("llama")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 2, 4, 9])
 @pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.4}, {"min_length": 30}])
 def test_greedy_is_plain_greedy(models: tuple[og.Model, og.Model], width: int, options: dict[str, Any]) -> None:
@@ -100,6 +101,7 @@ def test_the_head_reads_the_answer_as_it_would_at_once(llama: og.Model) -> None:
     np.testing.assert_allclose(proposer._state.read_logits(), head.get_output("logits")[0, -1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_sampling_keeps_the_main_models_distribution(tmp_path: Path) -> None:
     main, head = (og.Model(folder) for folder in mtp_tables(tmp_path, 3, noise=0.5))
     counts: list[Counter[tuple[int, ...]]] = [Counter(), Counter()]

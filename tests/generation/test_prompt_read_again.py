@@ -73,6 +73,7 @@ def one_by_one(generator: og.Generator, prompt: list[int]) -> og.Generator:
 WAYS = {f"{way.__name__} to {n}": way(n) for way in (rewound, forked) for n in (1, 10, 18, 19, 20)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["int4", "default"])
 @pytest.mark.parametrize("again", [*WAYS.values(), one_by_one], ids=[*WAYS, "one by one"])
 def test_the_answer_is_the_first_one_again(

@@ -67,6 +67,7 @@ def test_greedy_with_a_draft_is_plain_greedy(
     assert text(pair, options, max_draft_tokens=width) == text(plain, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chained", [False, True])
 @pytest.mark.parametrize(
     "options",
@@ -83,6 +84,7 @@ def test_ngrams_write_the_very_text_of_plain_decoding(plain: og.Model, options: 
     assert text(plain, options, ngram_size=2, ngram_chained_lookup=chained, max_draft_tokens=5) == text(plain, options)
 
 
+@pytest.mark.slow
 def test_sampling_with_a_draft_keeps_the_targets_distribution(tmp_path: Path) -> None:
     target, other = random_table(0, 5), random_table(1, 5)
     folders = table_model(tmp_path / "plain", target), table_pair(tmp_path / "pair", target, other)
@@ -114,6 +116,7 @@ def test_one_token_a_call_and_counters_that_add_up(pair: og.Model) -> None:
     assert stats["correction_tokens"] + stats["bonus_tokens"] == stats["rounds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [1, 2, 3, 5])
 @pytest.mark.parametrize("options", [{}, {"do_sample": True, "random_seed": 8, "top_k": 4}])
 def test_appending_in_mid_round_is_as_if_nothing_had_been_decided(

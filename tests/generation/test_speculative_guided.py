@@ -63,6 +63,7 @@ def two_of(tokenizer: og.Tokenizer, text: str) -> list[int]:
     return [*start, *tokenizer.encode(text).tolist(), *start]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grammar", [DIGITS, FREE_END, FORCED], ids=lambda grammar: grammar[1][:9])
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 def test_a_draft_follows_the_grammar_to_its_end(
@@ -83,6 +84,7 @@ def test_what_a_draft_draws_follows_the_grammar(
     assert re.fullmatch(DIGITS[1], tokenizer.decode(np.array(answer, np.int32)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ff", [False, True])
 @pytest.mark.parametrize("options", [{}, SAMPLING, {"repetition_penalty": 1.2}], ids=["greedy", "drawn", "penalty"])
 @pytest.mark.parametrize("grammar", [DIGITS, FREE_END, FORCED], ids=lambda grammar: grammar[1][:9])
@@ -137,6 +139,7 @@ def test_forced_tokens_fill_rounds_and_are_not_counted_as_guesses(
     assert not stats["formula_supported"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["draft", "ngram"])
 @pytest.mark.parametrize("width", [1, 4])
 def test_what_waits_to_be_written_is_forgotten_with_the_text_before_it(

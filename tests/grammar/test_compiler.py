@@ -58,6 +58,7 @@ def test_what_is_forced_is_known() -> None:
 ANSWERS = st.lists(st.sampled_from("0123456789"), max_size=6).map("".join)
 
 
+@pytest.mark.slow
 @given(st.lists(ANSWERS, min_size=1, max_size=8))
 def test_the_state_is_a_function_of_the_answer(answers: list[str]) -> None:
     wandering = COMPILER.guide("regex", "[0-9]{0,3}(5[0-9]{2})?")

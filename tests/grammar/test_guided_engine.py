@@ -89,6 +89,7 @@ def test_guidance_is_of_one_turn(model: og.Model) -> None:
         assert model.tokenizer.decode(request.tokens()[before:]) in ("yes", "no")
 
 
+@pytest.mark.slow
 def test_a_wrong_grammar_begins_nothing(model: og.Model) -> None:
     with Engine(model, check_invariants=True) as engine:
         request = engine.create_request()

@@ -74,6 +74,7 @@ def check_language(kind: str, grammar: str, text: str) -> None:
         assert re.fullmatch("(Hello|Hi) [A-Z][a-z]{1,3}", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "grammar"), LANGUAGES, ids=[text[:12] for _, text in LANGUAGES])
 @pytest.mark.parametrize("ff", [False, True], ids=["plain", "ff"])
 @pytest.mark.parametrize(
@@ -95,6 +96,7 @@ def test_an_answer_that_reaches_its_length_is_the_beginning_of_one(model: og.Mod
     assert re.fullmatch("[0-9]{7}", text_of(made))
 
 
+@pytest.mark.slow
 def test_draws_follow_the_renormalised_distribution(model: og.Model) -> None:
     made = generator(model, "regex", "[0-9]", random_seed=3, **SAMPLED)
     digits = np.array([model.tokenizer.encode(str(i))[0] for i in range(10)])
@@ -295,6 +297,7 @@ def test_importing_leaves_the_library_alone() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "grammar"), [LANGUAGES[2], LANGUAGES[4], LANGUAGES[5]], ids=["regex", "lark", "json"])
 @pytest.mark.parametrize("ff", [False, True], ids=["plain", "ff"])
 def test_the_real_model_stays_in_the_language(model_folder: Path, kind: str, grammar: str, ff: bool) -> None:

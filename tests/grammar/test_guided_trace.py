@@ -35,6 +35,7 @@ def text(trace: Any, run: int) -> str:
     return str(trace.text(run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["generator", "model only", "file"])
 def test_branches_stay_in_the_grammar(model: og.Model, keep: str, tmp_path: Path) -> None:
     with og.record() as trace:

@@ -100,6 +100,7 @@ class AnythingHappens(RuleBasedStateMachine):
             self.world.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix_caching", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_anything_happens(kind: str, prefix_caching: bool) -> None:
@@ -107,6 +108,7 @@ def test_anything_happens(kind: str, prefix_caching: bool) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_blocks", [5, 9, 14])
 def test_a_long_life_in_a_small_pool(kind: str, num_blocks: int) -> None:

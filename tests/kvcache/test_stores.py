@@ -245,6 +245,7 @@ def test_too_many_mappings_are_refused_before_anything_changes() -> None:
     assert store.block_table(1) == (3, 4, 5, 6)
 
 
+@pytest.mark.slow
 @needs_pages
 def test_nothing_leaks() -> None:
     vm_store().close()

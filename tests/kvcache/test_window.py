@@ -82,6 +82,7 @@ class WindowWorld(World):
         np.testing.assert_array_equal(row[..., -1], self.expected(live, start, length))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix_caching", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_anything_happens_in_a_window(kind: str, prefix_caching: bool) -> None:

@@ -35,6 +35,7 @@ def nothing_else() -> Iterator[int]:
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_what_is_dropped_is_freed_without_the_cycle_collector(
     scene: Callable[[Places], None], places: Places, nothing_else: int

@@ -203,6 +203,7 @@ def test_an_adapters_weights_are_still_taken(tmp_path: Path, tiny_heads_too: Non
     assert model.session._has_logits_from and model.session.preset == {"adapter_a"}
 
 
+@pytest.mark.slow
 def test_a_graph_from_memory_and_a_profile(
     folders: Callable[[str], Path], tmp_path: Path, tiny_heads_too: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_graph_from_memory_finds_its_weights_in_its_folder(tmp_path: Path, mon
         assert generator.token_count() == 3
 
 
+@pytest.mark.slow
 def test_a_profile_that_the_config_asks_for_is_written_when_the_model_is_closed(
     tmp_path: Path, tiny_folder: Path
 ) -> None:

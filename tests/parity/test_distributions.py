@@ -184,6 +184,7 @@ def named(options: Options) -> str:
     return " ".join(f"{name}={value}" for name, value in options.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", BOTH + OURS, ids=named)
 def test_the_rows_of_a_batch_follow_theory(folder: Callable[[str], Path], options: Options) -> None:
     model = genai_lab.Model(folder("ending"))
@@ -200,6 +201,7 @@ def test_the_rows_of_a_batch_are_ogs(folder: Callable[[str], Path], og: Any, opt
     assert ours == drawn(og, og.Model(str(folder("ending"))), 3, 10, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [BOTH[1], BOTH[8], BOTH[16], OURS[0], OURS[8]], ids=named)
 def test_one_sequence_follows_theory(folder: Callable[[str], Path], options: Options) -> None:
     counts = drawn(genai_lab, genai_lab.Model(folder("table")), 2, 700, options)
@@ -215,6 +217,7 @@ SPECULATED: list[Options] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SPECULATED, ids=named)
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_draft_model_keeps_the_distribution(folder: Callable[[str], Path], options: Options, width: int) -> None:
@@ -232,6 +235,7 @@ def test_ogs_draws_with_a_draft_model_follow_the_same_theory(
     assert_follows(counts, texts_of(TABLE, 3, options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [*SPECULATED, {"top_k": 8, "no_repeat_ngram_size": 3}], ids=named)
 @pytest.mark.parametrize("chained", [False, True])
 def test_ngrams_keep_the_distribution(folder: Callable[[str], Path], options: Options, chained: bool) -> None:
@@ -276,6 +280,7 @@ GUIDED: list[Options] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", GUIDED, ids=named)
 def test_a_grammar_leaves_the_shares_of_what_it_allows(tiny_folder: Path, options: Options) -> None:
     model = genai_lab.Model(tiny_folder)
@@ -318,6 +323,7 @@ def test_the_limit_is_passed_as_seldom_as_it_says(degrees: int) -> None:
     assert 0.5 * limit(degrees) < sums.max() < limit(degrees)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "thought"),
     [

@@ -79,6 +79,7 @@ def test_filters_keep_what_the_rules_say(row: list[float], settings: Options) ->
     assert set(order[surely].tolist()) <= kept <= set(order[perhaps].tolist()) | {int(order[0])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -139,6 +139,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 DOUBLING = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = DOUBLE %}{% endfor %}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

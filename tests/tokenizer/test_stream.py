@@ -22,6 +22,7 @@ def streamed(tokenizer: Tokenizer, ids: list[int]) -> str:
     return "".join([stream.decode(token_id) for token_id in ids]) + stream.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40)
 @given(data=st.data())
@@ -149,6 +150,7 @@ DECODERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECODERS)
 @settings(max_examples=40)
 @given(pieces=PIECES)

@@ -65,6 +65,7 @@ def test_a_project_in_order_has_no_complaints(project: Path, part: Callable[[Pat
     assert part(project) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

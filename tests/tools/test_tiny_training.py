@@ -68,6 +68,7 @@ def test_what_is_written_is_what_was_trained(tmp_path: Path) -> None:
     np.testing.assert_allclose(Runner(folder).step(tokens), ours, atol=2e-3 * float(np.abs(ours).max()))
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_and_a_seed_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:
     text = np.tile(random_tokens(40), 10)
     recipe = Recipe(seed=5, windows=((60, 4, 32), (40, 2, 64)), learning_rate=1e-2, warmup=10)

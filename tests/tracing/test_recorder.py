@@ -95,6 +95,7 @@ def test_changes_are_kept_for_the_shown_candidates() -> None:
     assert recording.processor_names == ["repetition_penalty"]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(0, 30))
 def test_the_ring_drops_the_oldest_and_counts(capacity: int, tokens: int) -> None:
     recorder = Recorder(max_tokens=capacity, logits_bytes=0)
@@ -178,6 +179,7 @@ def test_increments_add_up_to_the_whole() -> None:
     assert whole.runs[1].question == "why?"  # a branch answers its parent's question
 
 
+@pytest.mark.slow
 def test_a_reader_may_look_while_another_thread_records() -> None:
     recorder = Recorder(logits_bytes=VOCABULARY * 4 * 2)
     run = open_run(recorder)
@@ -239,6 +241,7 @@ def test_a_broken_file_is_a_clear_error(tmp_path: Path, cut: int) -> None:
         load_recording(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_flipped_byte_anywhere_is_a_clear_error_or_none(tmp_path: Path, packed: bool) -> None:
     path = save_recording(recorded().snapshot(), tmp_path / "t.npz")
@@ -286,6 +289,7 @@ def test_headers_that_numpy_reads_as_python_are_refused(tmp_path: Path) -> None:
             load_recording(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 @pytest.mark.parametrize(
     "column", [f"{table}.{name}" for table, names in TABLES.items() for name in names if name.endswith("_ms")]

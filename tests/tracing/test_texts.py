@@ -41,6 +41,7 @@ def through_a_file(trace: Trace, tmp_path: Path) -> Trace:
     return Trace.load(trace.save(tmp_path / "trace.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("cut", [0, 1, 2], ids=lambda cut: f"without the last {cut}")
 def test_the_text_of_an_answer_is_what_its_tokenizer_makes_of_it(

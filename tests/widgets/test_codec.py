@@ -155,6 +155,7 @@ def test_a_run_that_nobody_writes_any_more_is_not_running() -> None:
     assert header["runs"][0]["status"] == "done"
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["token", "tokens", "stage", "run", "close", "send"]), max_size=25), st.booleans())
 @settings(max_examples=40)
 def test_news_put_together_are_everything(script: list[str], with_penalty: bool) -> None:

@@ -49,6 +49,7 @@ def test_shared_and_kept_blocks_have_their_marks() -> None:
     assert "free but kept" in memory
 
 
+@pytest.mark.slow
 def test_many_requests_and_a_large_pool_stay_small() -> None:
     html = picture(recorded(conversations=80, blocks=4000))
     assert "and 64 requests more" in html

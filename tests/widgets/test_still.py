@@ -93,6 +93,7 @@ def test_the_same_question_once_more_is_no_branch() -> None:
     assert "Branch 1: drawn anew from token 3 on" in Tags(still_picture(recorded(6, "Which way?", fork=2))).words
 
 
+@pytest.mark.slow
 def test_its_size_is_bounded() -> None:
     recorder = Recorder()
     for run in range(6):

@@ -30,6 +30,7 @@ def columns(trace: Trace, run: int) -> dict[str, np.ndarray]:
     return {name: tokens[name][tokens["run"] == run] for name in COLUMNS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["int4", "default"])
 def test_again_is_the_same_answer(name: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(name)

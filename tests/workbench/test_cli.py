@@ -172,6 +172,7 @@ def test_an_interrupt_before_the_answer_ends_cleanly(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_question_that_nobody_asked_is_answered(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +234,7 @@ sys.exit(main(["demo", "--model", sys.argv[1], "--out", sys.argv[2]]))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal(tiny_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "trace.html"
     command = [sys.executable, "-c", INTERRUPTED, str(tiny_folder), str(out)]

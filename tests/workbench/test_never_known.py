@@ -53,6 +53,7 @@ WRITERS: dict[str, Callable[[og.Model], og.Engine | og.Generator]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_lives_is_not_said_to_be_gone(tiny: og.Model, writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with og.record() as trace:

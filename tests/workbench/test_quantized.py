@@ -43,6 +43,7 @@ def test_a_known_model_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch
     assert default_model.model_folder("tiny-draft", kv_cache="int8_per_channel") == small.config.folder
 
 
+@pytest.mark.slow
 def test_the_shipped_model_says_nearly_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GENAI_LAB_CACHE", str(tmp_path))
     plain, small = genai_lab.load("tiny"), genai_lab.load("tiny", kv_cache="int8")

@@ -58,6 +58,7 @@ def test_they_give_the_logits_of_every_position(name: str) -> None:
     assert Runner(model_folder(name)).step(np.array([[5, 6, 7]])).shape == (1, 3, 1536)
 
 
+@pytest.mark.slow
 def test_the_two_in_one_folder_write_what_the_target_writes_alone() -> None:
     plain, speculative = og.load("tiny"), og.load("tiny-speculative")
     assert speculative.config.model.draft is not None
@@ -97,6 +98,7 @@ def test_its_chat_template_is_the_text_as_it_is() -> None:
     assert plain.text() == chat.text() == said.text()
 
 
+@pytest.mark.slow
 def test_the_draft_says_what_the_target_says() -> None:
     agreements = agreements_on(read_book().by_heart, answers=8)
     assert np.concatenate(agreements).mean() > AGREEMENT
