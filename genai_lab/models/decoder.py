@@ -122,6 +122,7 @@ class DecoderState(AnyPlace, Stoppable):
     def take_prefix(self, source: DecoderState, length: int) -> None:
         """Hold the first `length` tokens that `source` holds."""
         self.cache.copy_prefix(source.cache, length)
+        self._gives_all = True  # its last run cannot be run again: it read after another beginning
 
     def input(self, name: str) -> NDArray[Any]:
         """A copy of one input of the last run: [1, S] tokens, their places or the mask, an extra one, or the cache as
@@ -140,9 +141,10 @@ class DecoderState(AnyPlace, Stoppable):
     def _complete_logits(self) -> None:
         """Run once more over what is bound if logits were left out; the cache gets the numbers that it has."""
         if not self._gives_all:
-            self._gives_all = self.model.session.bind_wanted(self._binding, every=True)
+            gives_all = self.model.session.bind_wanted(self._binding, every=True)
             self._binding.bind_output(self._logits, "cpu")
             self.run()
+            self._gives_all = gives_all
 
     def _last_logits(self) -> NDArray[Any]:
         """[B, S or 1, V]; the logits are bound last."""

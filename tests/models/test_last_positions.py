@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 import genai_lab
 from genai_lab.errors import ArgumentError, ModelFolderError
 from genai_lab.models import last_positions
+from genai_lab.models.decoder import DecoderState
 from genai_lab.models.graph_bytes import GraphBytes
 from genai_lab.models.last_positions import LOGITS_FROM, LeftAlone, with_logits_from
 from genai_lab.models.rows import RowsExecutor
@@ -148,6 +149,33 @@ def test_a_generator_reads_the_last_chunk_again_for_who_wants_every_logit(
     asked = noting(model, monkeypatch)
     answer(model, 16)
     assert asked == [*[False] * 4, True, False, True], "four chunks, a look; three tokens, a look"
+
+
+def test_who_took_over_another_beginning_does_not_read_its_own_again(
+    folders: Callable[[str], Path], tiny_heads_too: None
+) -> None:
+    model = genai_lab.Model(folders("fp32"))
+    reader, other = DecoderState(model, 80), DecoderState(model, 80)
+    for state, tokens in ((reader, PROMPT[:20]), (other, PROMPT[20:40])):
+        state.prepare(tokens, 0)
+        state.run()
+    reader.take_prefix(other, 10)
+    before = reader.cache.keys(1).copy()
+    assert reader.output("logits", 20).shape[1] == 2
+    np.testing.assert_array_equal(reader.cache.keys(1), before)
+
+
+def test_a_look_at_logits_that_was_stopped_can_be_had_again(
+    folders: Callable[[str], Path], tiny_heads_too: None
+) -> None:
+    state = DecoderState(genai_lab.Model(folders("fp32")), 80)
+    state.prepare(PROMPT, 0)
+    state.run()
+    state.terminated = True
+    with pytest.raises(Exception, match="terminate"):
+        state.output("logits", PROMPT.size)
+    state.terminated = False
+    assert state.output("logits", PROMPT.size).shape[1] == PROMPT.size
 
 
 def test_a_draft_asks_for_the_end_alone_and_its_target_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
