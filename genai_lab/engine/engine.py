@@ -101,9 +101,9 @@ class Engine(EngineFace):
         self.kv_backend = backend_of(model, kv_backend)
         self.model, self.limits = model, limits_of(model, self.kv_backend, given)
         self.policy: Policy = policy if policy is not None else Fcfs()
-        limits, exact, self.exact = self.limits, bool(exact), bool(exact)
+        limits, self.exact = self.limits, bool(exact)
         caching = prefix_caching_of(model, prefix_caching)
-        self._runs = make_runs(self.kv_backend, model, limits, exact, caching)
+        self._runs = make_runs(self.kv_backend, model, limits, self.exact, caching)
         self._store = self._runs.store
         self._cache = PagedCache(
             limits.num_blocks,
@@ -211,7 +211,7 @@ class Engine(EngineFace):
     @property
     def batch_is_exact(self) -> bool:
         """Whether on this processor, for this model, a row decoded in a batch gets bit by bit what it gets alone.
-        Measured by three decodes, once for each model."""
+        Measured by some decodes, once for each model."""
         self._check_open()
         return self._runs.facts().is_exact
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-TOKENS_A_ROW = 256  # tokens that can be moved in the time of one row in a decode run (measured: 500, with AVX2 only)
+TOKENS_A_ROW = 256  # tokens that can be moved in the time of one row in a decode run (measured: 280 to 500, AVX2)
 
 Cost = Callable[[int], int]
 """What moving a row's content costs, in tokens; 0 for an empty one."""

@@ -44,7 +44,7 @@ _known: weakref.WeakKeyDictionary[Model, dict[int, BatchFacts]] = weakref.WeakKe
 
 
 def batch_facts(model: Model, rows: int) -> BatchFacts:
-    """The facts for batches of up to `rows` rows; the first call for a model runs some decodes: 0.1 s
+    """The facts for batches of up to `rows` rows; the first call for a model runs some decodes: 0.2 s
     for the default model.
 
     Args:
