@@ -6,7 +6,7 @@ run whether somebody records or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -59,21 +59,17 @@ class Chooser:
     sampler: OwnSampler | None = None  # a person's, in place of `mode` and `settings`
     stopping: tuple[OwnStopping, ...] = ()
     scratch: NDArray[np.float32] | None = None  # [V], where processors work; fresh memory every time would cost more
+    draws: bool = field(init=False)  # whether choosing moves the random stream
+    selector: str = field(init=False)  # the name of the stage that selects
 
-    @property
-    def draws(self) -> bool:
-        """Whether choosing moves the random stream."""
-        return self.mode is SamplingMode.SAMPLE or self.sampler is not None
+    def __post_init__(self) -> None:
+        self.draws = self.mode is SamplingMode.SAMPLE or self.sampler is not None
+        self.selector = "select" if self.sampler is None else self.sampler.name
 
     @property
     def may_forbid_all(self) -> bool:
         """Whether the processors could leave nothing: ours alone never do."""
         return self.guide is not None or any(isinstance(p, OwnProcessor) for p in self.processors)
-
-    @property
-    def selector(self) -> str:
-        """The name of the stage that selects."""
-        return "select" if self.sampler is None else self.sampler.name
 
     def copy_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """`logits` [V] in the scratch memory."""
@@ -203,7 +199,7 @@ def with_stop(choice: Choice, sequence: Text, chooser: Chooser) -> Choice:
     tokens = np.append(sequence.tokens, np.int32(choice.token))
     reasons = (rule.reason(tokens) for rule in chooser.stopping)
     reason = next((words for words in reasons if words is not None), None)
-    return choice if reason is None else replace(choice, stop=reason)
+    return choice if reason is None else choice._replace(stop=reason)
 
 
 def commit(sequence: Sequence, choice: Choice, rule: StopRule, place: Place) -> FinishReason | None:

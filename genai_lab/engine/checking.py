@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -11,6 +11,7 @@ from genai_lab.engine.plan import Decision, QueueView, Reason, RequestView, Step
 from genai_lab.errors import StateError
 
 LARGEST = 2**63 - 1  # of a number that a trace can hold
+LISTS = (tuple, list)
 RUNS = (Verdict.DECODE, Verdict.PREFILL)
 
 
@@ -33,13 +34,14 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
     preempted = {d.request for d in plan.others if d.verdict is Verdict.PREEMPT}
     seen: set[int] = set()
     for decision in (*plan.scheduled, *plan.others):
-        if decision.request not in known:
-            raise PolicyError(f"{name} decided about request {decision.request}, which is not in the view")
-        if decision.request in seen:
-            raise PolicyError(f"{name} decided twice about request {decision.request}")
-        seen.add(decision.request)
+        request = decision.request
+        if request not in known:
+            raise PolicyError(f"{name} decided about request {request}, which is not in the view")
+        if request in seen:
+            raise PolicyError(f"{name} decided twice about request {request}")
+        seen.add(request)
     for decision in plan.scheduled:
-        _check_scheduled(name, decision.request, decision.verdict, decision.num_tokens, known[decision.request])
+        _check_scheduled(name, decision, known[decision.request])
     if plan.num_tokens > view.budget:
         raise PolicyError(f"{name} scheduled {plan.num_tokens} tokens; the budget is {view.budget}")
     admitted = sum(d.request in waiting for d in plan.scheduled)
@@ -56,14 +58,13 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
 def _check_insides(plan: StepPlan, name: str) -> None:
     """Everything in a plan is of the kind that a `StepPlan` says."""
     for part, decisions in (("scheduled", plan.scheduled), ("others", plan.others)):
-        if not isinstance(decisions, tuple | list):
+        if not isinstance(decisions, LISTS) or isinstance(decisions, Decision):
             _refuse(name, f"StepPlan.{part}", decisions, "a tuple of Decisions; () when there are none")
         for decision in decisions:
             if not isinstance(decision, Decision):
                 allowed = "a Decision(request.request, Verdict.WAIT, Reason.POLICY, words='why')"
                 _refuse(name, f"a part of StepPlan.{part}", decision, allowed)
-    for decision in chain(plan.scheduled, plan.others):
-        _check_decision(decision, name)
+            _check_decision(decision, name)
     for decision in plan.others:
         if decision.verdict in RUNS or decision.num_tokens != 0:
             raise PolicyError(
@@ -76,25 +77,34 @@ def _check_decision(decision: Decision, name: str) -> None:
     number = decision.request
     if not _is_number(number):
         _refuse(name, "a Decision's request", number, "a number that the view has (RequestView.request)")
-    where = f"the decision about request {number}"
-    if not isinstance(decision.verdict, Verdict):
-        _refuse(name, f"{where}: verdict", decision.verdict, _names(Verdict))
-    if not isinstance(decision.reason, Reason):
-        _refuse(name, f"{where}: reason", decision.reason, _names(Reason))
-    if not _is_number(decision.num_tokens):
-        _refuse(name, f"{where}: num_tokens", decision.num_tokens, "a whole number (int)")
-    if not isinstance(decision.words, str):
-        _refuse(name, f"{where}: words", decision.words, "a text, such as 'not on Mondays'")
-    pairs = decision.operands
-    if pairs != () and not (isinstance(pairs, tuple | list) and all(map(_is_operand, pairs))):
-        _refuse(name, f"{where}: operands", pairs, "a tuple of (name, whole number) pairs")
-    if not decision.words and (needed := operands_of(decision.reason)):
-        missing = needed - {operand for operand, _ in pairs}
+    wrong = _wrong_part(decision)
+    if wrong is not None:
+        part, allowed = wrong
+        _refuse(name, f"the decision about request {number}: {part}", getattr(decision, part), allowed)
+    if not decision.words:
+        missing = operands_of(decision.reason).difference(dict(decision.operands))
         if missing:
             raise PolicyError(
-                f"{name} returned {where} with Reason.{decision.reason.name} and without the operands "
-                f"{', '.join(sorted(missing))}, which its sentence names; give them, or words='...' of your own"
+                f"{name} returned the decision about request {number} with Reason.{decision.reason.name} and without "
+                f"the operands {', '.join(sorted(missing))}, which its sentence names; give them, or words='...' of "
+                "your own"
             )
+
+
+def _wrong_part(decision: Decision) -> tuple[str, str] | None:
+    """Name of the first field that is not of its kind, and what is allowed there."""
+    _, verdict, reason, num_tokens, operands, words = decision
+    if not isinstance(verdict, Verdict):
+        return "verdict", _names(Verdict)
+    if not isinstance(reason, Reason):
+        return "reason", _names(Reason)
+    if not _is_number(num_tokens):
+        return "num_tokens", "a whole number (int)"
+    if not isinstance(words, str):
+        return "words", "a text, such as 'not on Mondays'"
+    if not isinstance(operands, LISTS) or not _are_operands(operands):
+        return "operands", "a tuple of (name, whole number) pairs"
+    return None
 
 
 def _is_number(value: object) -> bool:
@@ -103,8 +113,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and -LARGEST <= int(value) <= LARGEST
 
 
-def _is_operand(pair: object) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and _is_number(pair[1])
+def _are_operands(pairs: Sequence[object]) -> bool:
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return False
+        name, number = pair
+        if not isinstance(name, str) or not _is_number(number):
+            return False
+    return True
 
 
 def _names(kind: type[Verdict] | type[Reason]) -> str:
@@ -115,7 +131,8 @@ def _refuse(name: str, what: str, value: object, allowed: str) -> NoReturn:
     raise PolicyError(f"{name} returned as {what} {value!r:.60} ({type(value).__name__}); allowed is {allowed}")
 
 
-def _check_scheduled(name: str, request: int, verdict: Verdict, tokens: int, view: RequestView) -> None:
+def _check_scheduled(name: str, decision: Decision, view: RequestView) -> None:
+    request, verdict, tokens = decision.request, decision.verdict, decision.num_tokens
     wanted = Verdict.DECODE if view.is_decode else Verdict.PREFILL
     if verdict is not wanted:
         raise PolicyError(f"{name} scheduled request {request} as {verdict}; its next run is a {wanted}")

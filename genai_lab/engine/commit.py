@@ -55,7 +55,7 @@ class StepCommit:
 
     def _followers(self, outcome: Outcome) -> list[tuple[Work, RequestState]]:
         """Forks that waited for a prompt which this step read to its end, each with the work that read it."""
-        read = {w.state.request: w for w in outcome.works if w.is_last and w.decision.verdict is Verdict.PREFILL}
+        read = {w.state.request: w for w in outcome.works if w.decision.verdict is Verdict.PREFILL and w.is_last}
         if not read:
             return []
         leaders = [(state, leader_of(state, self._states)) for state in self._states.values() if state.leader]

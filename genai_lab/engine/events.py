@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ class TurnUsage:
     cached_prompt_tokens: int = 0  # taken over from the cache, not computed
 
 
-@dataclass(frozen=True, slots=True)
-class EngineEvent:
+class EngineEvent(NamedTuple):
     """One thing that happened to a request. `token` is None unless TOKEN is set."""
 
     flags: EngineEventFlags
@@ -64,7 +63,7 @@ class EngineEvent:
     finish_reason: FinishReason = FinishReason.NONE
     error_code: EngineErrorCode = EngineErrorCode.NONE
     matched_stop_string_index: int | None = None
-    usage: TurnUsage = field(default_factory=TurnUsage)  # of the whole turn, in its last event; zeros before
+    usage: TurnUsage = TurnUsage()  # of the whole turn, in its last event; zeros before
     stop_reason: str | None = None  # ours: what a stopping criterion said, or a policy that rejected it
 
 

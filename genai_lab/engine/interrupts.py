@@ -13,6 +13,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+KNOWN = signal.getsignal(signal.SIGINT) is not None
+"""Whether Python has the handler; else a program around it has one, which nobody could put back."""
+
 
 class Shield:
     """Keeps one interrupt back until `end`.
@@ -22,18 +25,25 @@ class Shield:
     ...     shield.end()
     """
 
-    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
-        self._handler, self._came = handler, False
-        signal.signal(signal.SIGINT, self._keep)
+    def __init__(self) -> None:
+        self._handler: Callable[[int, FrameType | None], Any] = signal.default_int_handler
+        self._came = False
 
     @classmethod
     def here(cls) -> Shield | None:
         """A shield, or None where none is needed: other threads are not interrupted, and a system that answers itself
         ends the program."""
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() or not KNOWN:
             return None
-        handler = signal.getsignal(signal.SIGINT)
-        return cls(handler) if callable(handler) else None
+        shield = cls()
+        handler = signal.signal(signal.SIGINT, shield._keep)  # asking for the handler first would cost as much again
+        if callable(handler):
+            shield._handler = handler
+            return shield
+        signal.signal(signal.SIGINT, handler)
+        if shield._came:
+            signal.raise_signal(signal.SIGINT)
+        return None
 
     def let_through(self) -> None:
         """All is in order now: an interrupt that came is raised here."""

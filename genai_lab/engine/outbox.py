@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 
 from genai_lab.engine.events import EngineErrorCode, EngineEvent, EngineEventFlags, TurnUsage
 from genai_lab.engine.request import Request, RequestState
@@ -57,7 +56,7 @@ class Outbox:
             number, event = self.events.popleft()
             if number is not None:
                 states[number].undrained -= 1
-                event = replace(event, request=handles[number]())
+                event = event._replace(request=handles[number]())
             taken.append(event)
         return taken
 

@@ -1,4 +1,5 @@
-"""What a policy sees and what it answers: plain frozen values, so that planning changes nothing and can be asked "why".
+"""What a policy sees and what it answers: values that nobody can change, so that planning changes nothing and can be
+asked "why". What is made for every request in every step is a named tuple, quicker to make than a frozen dataclass.
 
 A policy receives a `QueueView` and returns a `StepPlan`. The engine checks the plan, reserves blocks
 for it and runs it.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Status(StrEnum):
@@ -49,8 +50,7 @@ class Reason(StrEnum):
     POLICY = "policy"  # a policy's own reason, in `Decision.words`
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
+class RequestView(NamedTuple):
     """What a policy may know of a request. It does not know how long the answer will be."""
 
     request: int
@@ -104,8 +104,7 @@ class QueueView:
         return min(needed, max(0, most - request.held_blocks))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What was decided about one request in one step, and why."""
 
     request: int

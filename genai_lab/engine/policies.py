@@ -36,8 +36,7 @@ class _Draft:
     preempted: set[int] = field(default_factory=set)
     reading: dict[int, int] = field(default_factory=dict)  # beginning -> who reads it in this step
 
-    def schedule(self, request: RequestView, verdict: Verdict, reason: Reason, tokens: int) -> None:
-        needs = self.view.new_blocks(request, tokens)
+    def schedule(self, request: RequestView, verdict: Verdict, reason: Reason, tokens: int, needs: int) -> None:
         operands = (("budget", self.budget), ("free_blocks", self.blocks), ("needs_blocks", needs))
         self.scheduled.append(Decision(request.request, verdict, reason, tokens, operands))
         self.budget -= tokens
@@ -104,7 +103,7 @@ class OrderedPolicy:
             draft.decide(victim, Verdict.PREEMPT, Reason.MADE_ROOM, winner=request.request,
                          freed_blocks=victim.held_blocks, num_computed=victim.num_computed)  # fmt: skip
         verdict = Verdict.DECODE if request.is_decode else Verdict.PREFILL
-        draft.schedule(request, verdict, Reason.RUNNING_FIRST if request.is_decode else Reason.FITS, tokens)
+        draft.schedule(request, verdict, Reason.RUNNING_FIRST if request.is_decode else Reason.FITS, tokens, needs)
 
     def _victim(self, draft: _Draft, winner: RequestView, running: list[RequestView]) -> RequestView | None:
         """The last of the running that this step has not served yet; nobody gives way to itself."""
@@ -170,7 +169,8 @@ class OrderedPolicy:
             draft.decide(request, Verdict.WAIT, Reason.NO_BLOCKS, needs_blocks=whole, free_blocks=draft.blocks,
                          missing_blocks=whole - draft.blocks)  # fmt: skip
         else:
-            draft.schedule(request, Verdict.DECODE if request.is_decode else Verdict.PREFILL, Reason.FITS, tokens)
+            verdict, needs = Verdict.DECODE if request.is_decode else Verdict.PREFILL, view.new_blocks(request, tokens)
+            draft.schedule(request, verdict, Reason.FITS, tokens, needs)
             draft.rows -= 1
             return True
         return False

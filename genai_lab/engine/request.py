@@ -170,20 +170,20 @@ class RequestState:
         """What a policy may know. `cached`: tokens it would take over, while it waits."""
         computed = cached if self.status is Status.WAITING else self.computed
         is_decode, tokens = self.next_run(computed)
-        return RequestView(
-            request=self.request,
-            status=self.status,
-            arrival_step=self.arrival_step,
-            priority=self.options.priority,
-            num_tokens=len(self.sequence),
-            num_computed=computed,
-            next_tokens=tokens,
-            is_decode=is_decode,
-            held_blocks=held_blocks,
-            preemptions=self.preemptions,
-            follows=follows,
-            past_blocks=past_blocks,
-            beginning=beginning,
+        return RequestView(  # in the order of its fields: names would cost as much as the rest
+            self.request,
+            self.status,
+            self.arrival_step,
+            self.options.priority,
+            len(self.sequence),
+            computed,
+            tokens,
+            is_decode,
+            held_blocks,
+            self.preemptions,
+            follows,
+            past_blocks,
+            beginning,
         )
 
     def marked_tokens(self) -> NDArray[np.int32]:

@@ -75,12 +75,13 @@ class StepRunner:
         for work in outcome.works:
             if work.receipt is None:
                 continue
-            state = work.state
+            state, stop = work.state, work.stop
             committed = self.cache.commit(work.receipt, _computed_tokens(work))
             self.store.commit(work.row, committed)
-            state.recomputed += max(0, min(work.stop, state.high_water) - work.start)
-            state.computed = work.stop
-            state.high_water = max(state.high_water, work.stop)
+            if state.high_water > work.start:
+                state.recomputed += min(stop, state.high_water) - work.start
+            state.computed = stop
+            state.high_water = max(state.high_water, stop)
 
     def share(self, outcome: Outcome, followers: Sequence[tuple[Work, RequestState]], place_of: PlaceOf) -> None:
         """Requests that waited for another's reading of the same prompt take it over and choose from the same logits;
@@ -90,7 +91,9 @@ class StepRunner:
                 continue
             decision = Decision(state.request, Verdict.WAIT, Reason.SHARED, 0, (("leader", work.state.request),))
             outcome.decisions = [d for d in outcome.decisions if d.request != state.request] + [decision]
-            shared = Work(state, decision, None, state.computed, True, logits=work.logits, started_ns=work.started_ns)
+            shared = Work(
+                state, decision, None, state.computed, True, True, logits=work.logits, started_ns=work.started_ns
+            )
             if state.turn is not None:
                 state.turn.cached_prompt_tokens = state.computed - state.turn.start
             choose_for(shared, place_of, self.end_tokens)
@@ -144,8 +147,10 @@ class StepRunner:
             if admitted:
                 self.memory.evict(state)
             return _waits(decision, receipt)
-        drafts = state.drafts[: decision.num_tokens - 1] if decision.verdict is Verdict.DECODE else NO_TOKENS
-        return Work(state, decision, receipt, state.computed, admitted, drafts, started_ns=perf_counter_ns())
+        tokens, start = decision.num_tokens, state.computed
+        drafts = state.drafts[: tokens - 1] if decision.verdict is Verdict.DECODE else NO_TOKENS
+        is_last = start + tokens >= len(state.sequence)
+        return Work(state, decision, receipt, start, admitted, is_last, drafts, started_ns=perf_counter_ns())
 
 
 def choose_for(work: Work, place_of: PlaceOf, end_tokens: Container[int]) -> None:

@@ -24,17 +24,20 @@ def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) 
         by_status[state.status].append(state)
     waiting = _shortlist(sorted(by_status[Status.WAITING], key=_place_in_line))
     idle = [s.request for s in by_status[Status.IDLE] if s.row is not None]
-    cache = memory.cache
-    running = by_status[Status.RUNNING]
+    cache, running = memory.cache, by_status[Status.RUNNING]
+    running_views = tuple(_view_running(state, cache) for state in running)
+    reading = [state for state, view in zip(running, running_views, strict=True) if not view.is_decode]
     prefixes = [_prefix_of(state, memory) for state in waiting]
     cache.keep_waiting(state.request for state in waiting)
-    beginnings = _beginnings(waiting, prefixes, running, memory)
+    beginnings = _beginnings(waiting, prefixes, reading, memory)
+    if beginnings:
+        running_views = tuple(view._replace(beginning=beginnings.get(view.request)) for view in running_views)
     return QueueView(
         step=step,
         waiting=tuple(
             _view_waiting(state, prefix, states, beginnings) for state, prefix in zip(waiting, prefixes, strict=True)
         ),
-        running=tuple(_view_running(state, cache, beginnings) for state in running),
+        running=running_views,
         budget=limits.max_scheduled_tokens,
         free_rows=memory.table.free + len(idle),
         free_blocks=cache.pool.num_free + sum(cache.num_blocks_of(n) for n in idle),
@@ -88,16 +91,16 @@ def _view_waiting(
     return state.view(prefix.num_blocks, prefix.num_cached_tokens, follows, prefix.first_block, beginning)
 
 
-def _view_running(state: RequestState, cache: PagedCache, beginnings: Mapping[int, int]) -> RequestView:
+def _view_running(state: RequestState, cache: PagedCache) -> RequestView:
     held, past = cache.num_blocks_of(state.request), cache.first_block(state.request)
-    return state.view(held, state.computed, past_blocks=past, beginning=beginnings.get(state.request))
+    return state.view(held, state.computed, past_blocks=past)
 
 
 def _beginnings(
-    waiting: Sequence[RequestState], prefixes: Sequence[WaitingPrefix], running: Sequence[RequestState], memory: Memory
+    waiting: Sequence[RequestState], prefixes: Sequence[WaitingPrefix], reading: Sequence[RequestState], memory: Memory
 ) -> dict[int, int]:
-    """A common number, by request, for those that need the same block next: that of the first of them."""
-    reading = [state for state in running if not state.next_run(state.computed)[0]]
+    """A common number, by request, for those that need the same block next: that of the first of them. `reading`: who
+    holds a row and reads a prompt."""
     if not memory.cache.adopts_any_block or (not waiting and not reading):
         return {}
     first: dict[NextBlock, int] = {}

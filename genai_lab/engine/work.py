@@ -34,6 +34,7 @@ class Work:
     receipt: Receipt | None  # None: it shares what another read
     start: int  # tokens in its row before
     admitted: bool  # in this step
+    is_last: bool  # this run reads its last known token, so that the next can be chosen
     drafts: NDArray[np.int32] = field(default_factory=lambda: NO_TOKENS)  # proposed tokens [k] that the run reads too
     stream_state: Any = None  # of its random numbers, before this step
     logits: NDArray[np.float32] | None = None  # of its last known token; None while its prompt is not read to the end
@@ -56,11 +57,6 @@ class Work:
     def stop(self) -> int:
         """Tokens in its row afterwards; of proposed ones, those that proved right."""
         return self.start + (self.decision.num_tokens if self.verified is None else 1 + len(self.more))
-
-    @property
-    def is_last(self) -> bool:
-        """Whether this run reads its last known token, so that the next can be chosen."""
-        return self.start + self.decision.num_tokens >= len(self.state.sequence)
 
 
 @dataclass(slots=True)

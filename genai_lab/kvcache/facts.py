@@ -114,9 +114,9 @@ class Receipt(NamedTuple):
     stop: int
     first_index: int
     """Place of `new_blocks[0]` in the sequence, in blocks."""
-    new_blocks: tuple[int, ...]
-    copies: tuple[CopyOnWrite, ...]
-    evicted: tuple[Eviction, ...]
+    new_blocks: tuple[int, ...] = ()
+    copies: tuple[CopyOnWrite, ...] = ()
+    evicted: tuple[Eviction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,9 @@ def take_over(pool: BlockPool, table: RequestTable, receipt: Receipt) -> None:
 def cache_full_blocks(pool: BlockPool, table: RequestTable, data: bytes) -> Committed:
     """Blocks that became full can be found from now on; one whose content is in the pool already gives way to that."""
     size, first = pool.block_size * TOKEN_BYTES, len(table.keys)
+    if len(data) < size:  # most tokens fill none
+        table.tail = data
+        return Committed((), 0, (), table.num_tokens)
     stores: list[BlockCopy] = []
     swaps: list[Swap] = []
     for place in range(0, len(data) - size + 1, size):
@@ -74,10 +77,9 @@ def cache_full_blocks(pool: BlockPool, table: RequestTable, data: bytes) -> Comm
     return Committed(tuple(stores), len(stores), tuple(swaps), table.num_tokens)
 
 
-def leave_window(pool: BlockPool, table: RequestTable, window: Window | None) -> None:
+def leave_window(pool: BlockPool, table: RequestTable, window: Window) -> None:
     """Let go of the blocks that no later token of the table sees, the first one first."""
-    first = 0 if window is None else window.first_block(table.num_tokens)
-    count = max(0, first - table.first_block)
+    count = max(0, window.first_block(table.num_tokens) - table.first_block)
     for block in table.blocks[:count]:
         pool.let_go(block, table.step)
     del table.blocks[:count]

@@ -69,9 +69,9 @@ class _Pending(NamedTuple):
     """A receipt and what it took."""
 
     receipt: Receipt
-    taken: tuple[Taken, ...]
+    taken: tuple[Taken, ...] = ()
     """The copy's target first, then the new blocks."""
-    overwritten: Taken | None
+    overwritten: Taken | None = None
 
 
 class PagedCache:
@@ -243,29 +243,17 @@ class PagedCache:
         start, first = table.num_tokens, table.num_places
         stop = start + num_new
         fresh = blocks_for(stop, self.block_size) - first
-        copy = must_copy(self.pool, table)
-        overwrite = copy and fresh + 1 > self.pool.num_free and self.pool.ref_counts[table.blocks[-1]] == 1
-        copied = int(copy and not overwrite)
-        if fresh + copied > self.pool.num_free:
-            return Shortage(fresh + copied, self.pool.num_free)
-        taken = self.pool.take(fresh + copied, request, step)
-        overwritten = self.pool.overwrite(table.blocks[-1], request, step) if overwrite else None
-        ids = tuple(one.block for one in taken)
-        receipt = Receipt(
-            id=self._next_receipt,
-            request=request,
-            start=start,
-            stop=stop,
-            first_index=first,
-            new_blocks=ids[copied:],
-            copies=(CopyOnWrite(first - 1, table.blocks[-1], ids[0]),) if copied else (),
-            evicted=tuple(one.eviction for one in (overwritten, *taken) if one and one.eviction),
-        )
+        pending = _Pending(Receipt(self._next_receipt, request, start, stop, first))
+        if fresh or must_copy(self.pool, table):  # seldom: most tokens go into a block that the request has already
+            found = self._take(pending.receipt, table, fresh, step)
+            if isinstance(found, Shortage):
+                return found
+            pending = found
         self._next_receipt += 1
-        self._pending[receipt.id] = _Pending(receipt, taken, overwritten)
-        table.receipt = receipt.id
+        self._pending[pending.receipt.id] = pending
+        table.receipt = pending.receipt.id
         table.step = step
-        return receipt
+        return pending.receipt
 
     def commit(self, receipt: Receipt, tokens: Tokens) -> Committed:
         """The reserved tokens were run. `tokens`: the sequence up to `receipt.stop`, or less of it (drafts refused).
@@ -279,9 +267,11 @@ class PagedCache:
         data = new_data(self.pool, table, tokens) if self.prefix_caching else b""
         del self._pending[receipt.id]
         table.receipt, table.num_tokens = None, len(tokens)
-        take_over(self.pool, table, receipt)
+        if receipt.new_blocks or receipt.copies:
+            take_over(self.pool, table, receipt)
         committed = cache_full_blocks(self.pool, table, data)
-        leave_window(self.pool, table, self.window)
+        if self.window is not None:
+            leave_window(self.pool, table, self.window)
         return committed._replace(first_block=table.first_block) if table.first_block else committed
 
     def release(self, receipt: Receipt) -> None:
@@ -372,6 +362,23 @@ class PagedCache:
                 f"{self.window.tokens}, the blocks before token {table.first_block * self.block_size} are gone, so "
                 f"{least} to {table.num_tokens} is allowed; free it and read it again from the first token"
             )
+
+    def _take(self, receipt: Receipt, table: RequestTable, fresh: int, step: int) -> _Pending | Shortage:
+        """`fresh` new blocks for a reservation, and one in place of a last block that must not be written."""
+        pool, request, copy = self.pool, receipt.request, must_copy(self.pool, table)
+        overwrite = copy and fresh + 1 > pool.num_free and pool.ref_counts[table.blocks[-1]] == 1
+        copied = int(copy and not overwrite)
+        if fresh + copied > pool.num_free:
+            return Shortage(fresh + copied, pool.num_free)
+        taken = pool.take(fresh + copied, request, step)
+        overwritten = pool.overwrite(table.blocks[-1], request, step) if overwrite else None
+        ids = tuple(one.block for one in taken)
+        receipt = receipt._replace(
+            new_blocks=ids[copied:],
+            copies=(CopyOnWrite(receipt.first_index - 1, table.blocks[-1], ids[0]),) if copied else (),
+            evicted=tuple(one.eviction for one in (overwritten, *taken) if one and one.eviction),
+        )
+        return _Pending(receipt, taken, overwritten)
 
     def _remember_end(self, table: RequestTable) -> None:
         if table.tail and table.epoch == self.pool.epoch:

@@ -103,7 +103,7 @@ class SlotStore:
         """Remember where the blocks are that became findable; the blocks that were taken hold nothing old any more."""
         check_row(row, self.rows)
         receipt = self._reserved.pop(row, None)
-        if receipt is not None and self._places:
+        if receipt is not None and (receipt.new_blocks or receipt.copies):
             for block in (*receipt.new_blocks, *(copy.target for copy in receipt.copies)):
                 self._forget(block)
         for copy in committed.stores:
@@ -182,10 +182,9 @@ class SlotStore:
 
     def _keep(self, row: int, start: int, stop: int) -> None:
         """Copy into the pool what lies in [start, stop) of the row and nowhere else."""
-        owed = self._owed[row]
-        if not owed:
+        owed, first = self._owed[row], start - self.block_size  # a block that begins after `first` reaches into it
+        if not owed or max(owed) <= first:  # as nearly always: what is kept stands before what is written
             return
-        first = start - self.block_size  # a block that begins after this reaches into the range
         for place in [place for place in owed if first < place < stop]:
             block = owed[place]
             self.store(row, (BlockCopy(block, place, place + self.block_size),))

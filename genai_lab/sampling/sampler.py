@@ -7,6 +7,7 @@ sum reaches p, inside the renormalised top-k. min-p (ours) then drops what is le
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,7 @@ from genai_lab.sampling.random_stream import RandomStream
 _FIRST_GUESS = 256  # candidates looked at before a nucleus makes us sort the whole vocabulary
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One selected token."""
 
     token: int

@@ -116,7 +116,7 @@ def test_it_works_when_there_is_work(view: QueueView) -> None:
 
 def waiting(number: int, **changes: object) -> RequestView:
     view = RequestView(number, Status.WAITING, number, 0, 20, 0, 20, False, 0, 0)
-    return replace(view, **changes)
+    return view._replace(**changes)  # type: ignore[arg-type]
 
 
 def queue(*requests: RequestView, **changes: object) -> QueueView:
@@ -153,7 +153,7 @@ def test_a_common_beginning_is_read_once() -> None:
     assert [d.request for d in plan.scheduled] == [1, 3], "who waits for a beginning holds up nobody"
     assert [(d.request, d.reason) for d in plan.others] == [(2, Reason.SAME_BEGINNING)]
     assert "request 1" in plan.others[0].in_words()
-    reader = replace(second, status=Status.RUNNING)
+    reader = second._replace(status=Status.RUNNING)
     assert admitted(Fcfs(), replace(view, waiting=(first, other), running=(reader,))) == [2, 3]
     for each_for_itself in (EACH_FOR_ITSELF, PriorityFirst(read_once=False), Static()):
         assert admitted(each_for_itself, view) == [1, 2, 3]
@@ -185,7 +185,7 @@ def test_a_long_queue_is_served_in_order_and_explained_in_short(skip_blocked: bo
     never = waiting(301, priority=9, num_tokens=1000, next_tokens=1000)
     plan = PriorityFirst(skip_blocked=skip_blocked).plan(replace(view, waiting=(*view.waiting, never)))
     assert [d.request for d in plan.others if d.verdict is Verdict.REJECT] == [301] * skip_blocked
-    static = Static().plan(replace(view, running=(replace(waiting(999), status=Status.RUNNING, num_computed=2),)))
+    static = Static().plan(replace(view, running=(waiting(999)._replace(status=Status.RUNNING, num_computed=2),)))
     assert sum(d.verdict is Verdict.WAIT for d in static.others) == 64
 
 
