@@ -201,7 +201,7 @@ def _computed_tokens(work: Work) -> NDArray[np.int32]:
     """The tokens in its row after the run, marked."""
     marked = work.state.marked_tokens()
     if work.verified is None:
-        return marked[: work.stop]
+        return marked if work.is_last else marked[: work.stop]
     if not work.state.is_marked:
         return np.concatenate([marked, work.drafts[: len(work.more)]])
     accepted = work.drafts[: len(work.more)] | GENERATED_MARK

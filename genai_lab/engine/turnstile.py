@@ -145,6 +145,5 @@ class Turnstile:
             raise
 
     def _tidy(self) -> None:
-        close = self._close()
-        while self.dropped and close is not None:
+        while self.dropped and (close := self._close()) is not None:
             close(self.dropped.popleft())

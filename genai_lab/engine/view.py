@@ -12,6 +12,7 @@ from genai_lab.kvcache import PagedCache
 from genai_lab.kvcache.waiting import NextBlock, WaitingPrefix
 
 BUSY = (Status.WAITING, Status.RUNNING)
+STATUSES = tuple(Status)
 LOOKED_AT = 256  # of a longer queue so many are looked at: half of them by arrival, half by priority
 
 States = Mapping[int, RequestState]
@@ -19,7 +20,7 @@ States = Mapping[int, RequestState]
 
 def queue_view(states: States, memory: Memory, limits: EngineLimits, step: int) -> QueueView:
     """Who waits, who runs, and what is left for them."""
-    by_status: dict[Status, list[RequestState]] = {status: [] for status in Status}
+    by_status: dict[Status, list[RequestState]] = {status: [] for status in STATUSES}
     for state in states.values():
         by_status[state.status].append(state)
     waiting = _shortlist(sorted(by_status[Status.WAITING], key=_place_in_line))

@@ -32,6 +32,7 @@ class _Decode:
     positions: NDArray[Any] | None  # [B, 1]
     logits: NDArray[Any]  # [B, 1, V], of its own
     bound: NDArray[Any]  # [B, 1, V], where the last run's logits are: there, or where the caller wanted them
+    rows: NDArray[Any]  # [B, V], the same
     mask: NDArray[Any] | None = None  # [B, T rounded up]
     lengths: list[int] = field(default_factory=list)  # [B] tokens that each row of the mask shows, but for the new one
 
@@ -105,13 +106,12 @@ class RowsExecutor:
         self._bind_others(kept.binding)
         options = self.extras.options if self.extras.has_options else None
         self.model.session.inference.run_with_iobinding(kept.binding, options)
-        rows: NDArray[np.float32] = kept.bound[:, -1].astype(np.float32, copy=False)
-        return rows
+        return kept.rows if kept.rows.dtype == np.float32 else kept.rows.astype(np.float32)
 
     def _put_logits(self, kept: _Decode, target: NDArray[Any]) -> None:
         if target is not kept.bound:
             bind_output(kept.binding, self._logits, target)
-            kept.bound = target
+            kept.bound, kept.rows = target, target[:, -1]
 
     def others(self) -> dict[str, NDArray[Any]]:
         """Copies of what the last run gave beside logits, keys and values, such as hidden states [B, S, H]."""
@@ -188,7 +188,7 @@ class RowsExecutor:
             bind_input(binding, self._positions, positions)
         logits = np.empty((count, 1, self.model.vocab_size), self._logits_dtype)
         bind_output(binding, self._logits, logits)
-        kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits, logits)
+        kept = self._decodes[(first_row, count)] = _Decode(binding, ids, positions, logits, logits, logits[:, -1])
         return kept
 
     def _mask_decode(self, kept: _Decode, lengths: list[int]) -> None:
