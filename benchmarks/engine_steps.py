@@ -1,10 +1,11 @@
 """What an Engine spends beside the model, and what a cached beginning saves: `python -m benchmarks.engine_steps`.
 
-Eight conversations are decoded; in each step the time inside onnxruntime is taken apart from the rest. Python's share
-is counted in processor time of the stepping thread, which other programs on the machine disturb less than the clock.
-What recording adds is the difference between two engines with the same conversations, one of them recorded, that step
-in turns; once with memory for every row of logits, once with none left, so that each row is digested in its step. Then
-a prompt of 512 tokens is answered cold and again, on both backends, in the row that has it and in a fresh one.
+Eight conversations are decoded by an engine alone; in each step the time inside onnxruntime is taken apart from the
+rest. Python's share is counted in processor time of the stepping thread, which other programs on the machine disturb
+less than the clock. What recording adds is the difference between two engines with the same conversations, one of them
+recorded, that step in turns; once with memory for every row of logits, once with none left, so that each row is
+digested in its step. Then a prompt of 512 tokens is answered cold and again, on both backends, in the row that has it
+and in a fresh one.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class Crowd:
 class Shares:
     """Decode steps of eight rows, in milliseconds of processor time."""
 
-    own: list[float] = field(default_factory=list)  # outside onnxruntime
-    whole: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)  # outside onnxruntime, of an engine alone
+    whole: list[float] = field(default_factory=list)  # the same steps
+    plain: list[float] = field(default_factory=list)  # steps of an engine beside a recorded one
     added: list[list[float]] = field(default_factory=list)  # by recording, step by step, of each round
     beside: list[float] = field(default_factory=list)  # a step, in the threads that make memory ready, of each round
 
@@ -91,11 +93,23 @@ class Shares:
 
     def added_words(self) -> str:
         """What recording adds."""
-        whole, rounds = statistics.median(self.whole), [statistics.median(steps) for steps in self.added]
+        whole, rounds = statistics.median(self.plain), [statistics.median(steps) for steps in self.added]
         added = statistics.median([one for steps in self.added for one in steps])
         least, most, beside = min(rounds), max(rounds), statistics.median(self.beside)
         span = f"({least:.2f} to {most:.2f}) ms = {added / whole:.2%} ({least / whole:.2%} to {most / whole:.2%})"
         return f"{added:.2f} {span}; {beside:.2f} ms in threads beside it"
+
+
+def alone(model: genai_lab.Model, clock: Clocked, backend: str, shares: Shares) -> None:
+    """One engine after another, nobody records."""
+    for _ in range(ROUNDS):
+        crowd = Crowd(model, clock, backend)
+        while crowd.engine.has_pending_requests():
+            decoded, own, whole = crowd.step()
+            if decoded:
+                shares.own.append(own)
+                shares.whole.append(whole)
+        crowd.engine.close()
 
 
 def recording(model: genai_lab.Model, clock: Clocked, backend: str, logits_bytes: int, rounds: int = ROUNDS) -> Shares:
@@ -112,8 +126,7 @@ def recording(model: genai_lab.Model, clock: Clocked, backend: str, logits_bytes
             steps += 1
             if found[0][0] and found[1][0]:
                 added.append(found[1][1] - found[0][1])
-                shares.own.append(found[0][1])
-                shares.whole.append(found[0][2])
+                shares.plain.append(found[0][2])
         shares.added.append(added)
         shares.beside.append((thread_ms() - began) / steps)
         for one in pair:
@@ -164,6 +177,7 @@ def main() -> None:
     table: list[tuple[str, Callable[[], str]]] = []
     for backend in backends:
         shares = recording(model, clock, backend, ROOM)
+        alone(model, clock, backend, shares)
         print(f"{backend + ': outside onnxruntime':40} {shares.own_words()}")
         print(f"{backend + ': recording adds':40} {shares.added_words()}", flush=True)
         table.append((f"{backend}: {PREFIX} cached tokens", lambda b=backend: _times(warm_start(model, b))))  # type: ignore[misc]

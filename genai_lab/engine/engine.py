@@ -267,7 +267,7 @@ class Engine(EngineFace):
         self._log.follow(self._tracer if self._tracer is not None else current_tracer())
         self._runs.recorded = self._log.enabled
         self._bring_together()
-        with self._lock.guest():  # a person's policies, processors and samplers are asked
+        with self._lock.guest:  # a person's policies, processors and samplers are asked
             view = self.view()
             plan = check_plan(self.policy.plan(view), view, self.policy)
             outcome = self._runner.reserve(plan, self._states, self.steps, self._evict_idle)
@@ -282,7 +282,8 @@ class Engine(EngineFace):
         except BaseException as error:
             self._conversations.broken = error
             raise
-        self._log.step(view, outcome, self._holders(), start, perf_counter_ns())
+        if self._log.enabled:
+            self._log.step(view, outcome, self._holders(), start, perf_counter_ns())
         return tuple(outcome.decisions)
 
     def _bring_together(self) -> None:

@@ -115,10 +115,8 @@ class EngineLog:
         )
 
     def step(self, view: QueueView, outcome: Outcome, holders: list[RequestState], start_ns: int, end_ns: int) -> None:
-        """A step was committed. Its decisions are kept as they are: they never change, and are put into words when
-        somebody reads."""
-        if not self._tracer.enabled:
-            return
+        """A recorded step was committed. Its decisions are kept as they are: they never change, and are put into words
+        when somebody reads."""
         blocks = self._cache.pool
         tables = {state.request: self._table(state.request) for state in holders}
         changes = self._pool.changes(self._tables, tables)

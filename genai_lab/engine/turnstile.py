@@ -11,13 +11,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakMethod
 
 from genai_lab.engine.interrupts import Shield
 from genai_lab.errors import StateError
+
+
+class Guest:
+    """A person's code runs inside, in the middle of a step; its calls of what the lock guards are refused."""
+
+    def __init__(self) -> None:
+        self.is_inside = False
+
+    def __enter__(self) -> None:
+        self.is_inside = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_inside = False
 
 
 class Turnstile:
@@ -36,7 +48,7 @@ class Turnstile:
         self._owner: int | None = None
         self._depth = 0
         self._shield: Shield | None = None
-        self._has_guest = False
+        self.guest = Guest()
 
     def __enter__(self) -> None:
         if self._owner == threading.get_ident():
@@ -70,18 +82,9 @@ class Turnstile:
         if self._owner == threading.get_ident() and self._shield is not None:
             self._shield.let_through()
 
-    @contextmanager
-    def guest(self) -> Iterator[None]:
-        """A person's code runs inside, in the middle of a step; its calls of what the lock guards are refused."""
-        self._has_guest = True
-        try:
-            yield
-        finally:
-            self._has_guest = False
-
     def check_no_guest(self) -> None:
         """Raises StateError when the caller is a guest."""
-        if self._has_guest and self._owner == threading.get_ident():
+        if self.guest.is_inside and self._owner == threading.get_ident():
             raise StateError(
                 "the engine was called from inside its own step, by a policy, a logits processor, a sampler or a "
                 "stopping criterion; nothing was done. Make the call when the step is over, such as after run or "

@@ -135,7 +135,10 @@ class VmStore:
 
     def reserve(self, row: int, receipt: Receipt) -> None:
         """Map the new blocks, and copies of shared ones, to where the run will write."""
+        check_row(row, self.rows)
         check_range(receipt.start, receipt.stop, self.capacity)
+        if not receipt.new_blocks and not receipt.copies:
+            return
         wanted = dict(enumerate(receipt.new_blocks, receipt.first_index))
         wanted |= {copy.index: copy.target for copy in receipt.copies}
         self._set_blocks(row, wanted)
@@ -144,9 +147,11 @@ class VmStore:
 
     def commit(self, row: int, committed: Committed) -> None:
         """The pool has everything already; equal blocks give way, and surplus ones and those out of the window go."""
-        self._set_blocks(row, {swap.index: swap.new for swap in committed.swaps})
+        if committed.swaps:
+            self._set_blocks(row, {swap.index: swap.new for swap in committed.swaps})
         self.rewind(row, committed.num_tokens)
-        self._leave(row, committed.first_block)
+        if committed.first_block:
+            self._leave(row, committed.first_block)
 
     def release(self, row: int, receipt: Receipt) -> None:
         """Unmap the new blocks; a copied block is the shared one again."""
