@@ -93,8 +93,8 @@ def _view_waiting(
 
 
 def _view_running(state: RequestState, cache: PagedCache) -> RequestView:
-    held, past = cache.num_blocks_of(state.request), cache.first_block(state.request)
-    return state.view(held, state.computed, past_blocks=past)
+    past = 0 if cache.window is None else cache.first_block(state.request)
+    return state.view(cache.num_blocks_of(state.request), state.computed, past_blocks=past)
 
 
 def _beginnings(
