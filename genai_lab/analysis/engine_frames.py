@@ -13,7 +13,19 @@ from genai_lab.errors import ArgumentError
 from genai_lab.tracing import Recording
 from genai_lab.tracing.engine_facts import GONE, PoolEvent
 
-VERDICT_COLUMNS = {"decoding": "decode", "prefilling": "prefill", "waiting": "wait", "preempted": "preempt"}
+ROLE_COLUMNS = {"decoding": "decode", "prefilling": "prefill", "waiting": "wait", "preempted": "preempt"}
+READS_AGAIN = "reads_again"
+EVERYWHERE = slice(None)
+MANY = 16  # requests that a sentence lists
+FINISHES = {
+    "eos": "it said that its answer ends",
+    "stop_string": "a stop string appeared",
+    "max_generated_tokens": "it reached its limit of new tokens",
+    "max_session_tokens": "it reached the limit of its conversation",
+    "cancelled": "it was cancelled",
+    "failed": "it failed",
+    "stopping_criterion": "a stopping criterion ended it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +82,29 @@ def turn_frame(recording: Recording) -> pd.DataFrame:
 
 def step_frame(recording: Recording) -> pd.DataFrame:
     """One row per step: start_ms, dur_ms, run_ms (inside the model), tokens scheduled of the budget, how many requests
-    decoded, read their prompt, waited or were preempted, how many stand in another row than after the step before
-    (moved_rows: the engine closes the gaps that ended ones left), and the pool's blocks."""
+    got a token (decoding), read a prompt or what they had lost (prefilling), waited or were preempted, how many stand
+    in another row than after the step before (moved_rows: the engine closes the gaps that ended ones left), and the
+    pool's blocks."""
     columns = recording.tables["steps"]
     frame = pd.DataFrame({name: columns[name] for name in columns})
     decisions = recording.tables["decisions"]
-    verdicts = pd.Series(_words(recording, decisions["verdict"]), dtype="str")
-    for name, verdict in VERDICT_COLUMNS.items():
-        steps = decisions["step"][(verdicts == verdict).to_numpy()]
+    done = roles(recording)
+    for name, role in ROLE_COLUMNS.items():
+        steps = decisions["step"][done == role]
         frame[name] = _count(frame["step"], steps, np.ones(steps.size))
     frame["num_tokens"] = _count(frame["step"], decisions["step"], decisions["num_tokens"])
     moved = _moved_in(recording)
     frame["moved_rows"] = _count(frame["step"], moved, np.ones(moved.size))
     return frame
+
+
+def roles(recording: Recording, where: NDArray[np.bool_] | slice = EVERYWHERE) -> NDArray[Any]:
+    """What recorded decisions came to, [n] texts: their verdicts, but who reads its answer's tokens again, one by one,
+    only reads."""
+    decisions, words = recording.tables["decisions"], np.array(recording.words, object)
+    found: NDArray[Any] = words[decisions["verdict"][where]]
+    found[(found == "decode") & (words[decisions["reason"][where]] == READS_AGAIN)] = "prefill"
+    return found
 
 
 def block_frame(recording: Recording, step: int) -> pd.DataFrame:
@@ -137,27 +159,61 @@ def _kept(recording: Recording, step: int) -> set[int]:
 
 
 def why(recording: Recording, request: int, step: int) -> str:
-    """What was decided about `request` in `step`, in words with the numbers that were compared.
+    """What was decided about `request` in `step`, in words with the numbers that were compared; of one that waits
+    behind another, what was decided about that one too.
 
     Raises:
         ArgumentError: the step was not recorded.
     """
-    _step_row(recording, step)
-    decisions, operands = recording.tables["decisions"], recording.tables["operands"]
+    row = _step_row(recording, step)
+    decided = _decision_row(recording, request, step)
+    if decided is None:
+        return f"Nothing was decided about request {request} in step {step}: {_where(recording, request, row)}"
+    verdict = recording.words[int(recording.tables["decisions"]["verdict"][decided])]
+    words, operands = _decided(recording, decided)
+    head = operands.get("head")
+    first = None if head is None else _decision_row(recording, head, step)
+    behind = "" if first is None else f" As for request {head}: {_decided(recording, first)[0]}"
+    return f"Step {step}, request {request}: {verdict}. {words}{behind}"
+
+
+def _decision_row(recording: Recording, request: int, step: int) -> int | None:
+    decisions = recording.tables["decisions"]
     rows = np.flatnonzero((decisions["step"] == step) & (decisions["request"] == request))
-    if rows.size == 0:
-        return (
-            f"Nothing was decided about request {request} in step {step}: it was not there, had nothing to do, or "
-            "waited behind so many that the policy gave it no word."
-        )
-    row = int(rows[0])
+    return int(rows[0]) if rows.size else None
+
+
+def _decided(recording: Recording, row: int) -> tuple[str, dict[str, int]]:
+    """The sentence of a decision, and its numbers."""
+    operands = recording.tables["operands"]
     mine = operands["decision"] == row
     names = (recording.words[n] for n in operands["name"][mine])
     values = dict(zip(names, operands["value"][mine].tolist(), strict=True))
-    template = recording.words[int(decisions["template"][row])]
-    return (
-        f"Step {step}, request {request}: {recording.words[int(decisions['verdict'][row])]}. {_fill(template, values)}"
-    )
+    return _fill(recording.words[int(recording.tables["decisions"]["template"][row])], values), values
+
+
+def _where(recording: Recording, request: int, row: int) -> str:
+    """What became of a request about which the step in `row` of the steps decided nothing."""
+    turns, steps = recording.tables["turns"], recording.tables["steps"]
+    mine = turns["request"] == request
+    if not mine.any():
+        known = np.unique(turns["request"]).tolist()
+        shown = ", ".join(map(str, known[:MANY])) + (f" and {len(known) - MANY} more" if len(known) > MANY else "")
+        return (
+            f"it was never asked, or waited all the time behind so many that the policy gave it no word. Requests that "
+            f"were served: {shown or 'none'}."
+        )
+    end = steps["start_ms"][row] + steps["dur_ms"][row]
+    arrived, finished = turns["arrived_ms"][mine], turns["finished_ms"][mine]
+    if not (arrived <= end).any():
+        return "it had not been asked yet."
+    over = np.flatnonzero(finished <= end)
+    if over.size < np.count_nonzero(arrived <= end):
+        return "it waited behind so many that the policy gave it no word."
+    last = over[-1]
+    finish = recording.words[int(turns["finish"][mine][last])]
+    place = max(0, int(np.searchsorted(steps["start_ms"], finished[last], side="right")) - 1)
+    return f"its turn had ended in step {int(steps['step'][place])}: {FINISHES.get(finish, finish)}."
 
 
 def _fill(template: str, values: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genai_lab.analysis.engine_frames import block_frame, step_frame
+from genai_lab.analysis.engine_frames import block_frame, roles, step_frame
 from genai_lab.analysis.figures import checked_width, handed_over
 from genai_lab.analysis.speculation_plot import draw_speculation
 from genai_lab.errors import ArgumentError
@@ -129,19 +129,22 @@ class Plots:
         return steps
 
     def _of(self, request: int) -> Mapping[str, np.ndarray]:
-        decisions, words = self._recording.tables["decisions"], self._recording.words
+        decisions = self._recording.tables["decisions"]
         mine = decisions["request"] == request
-        verdicts = np.array([words[int(v)] for v in decisions["verdict"][mine]])
-        return {"step": decisions["step"][mine], "verdict": verdicts, "tokens": decisions["num_tokens"][mine]}
+        return {
+            "step": decisions["step"][mine],
+            "role": roles(self._recording, mine),
+            "tokens": decisions["num_tokens"][mine],
+        }
 
     def _draw_request(self, axes: Axes, line: int, request: int) -> None:
         facts, colour = self._of(request), owner_colour(request)
-        for verdict, height in (("prefill", 0.72), ("decode", 0.26)):
-            at = facts["step"][facts["verdict"] == verdict]
+        for role, height in (("prefill", 0.72), ("decode", 0.26)):
+            at = facts["step"][facts["role"] == role]
             axes.bar(at, height, width=0.9, bottom=line - height / 2, color=colour, edgecolor=INK, linewidth=0.3)
-        waits = facts["step"][facts["verdict"] == "wait"]
+        waits = facts["step"][facts["role"] == "wait"]
         axes.scatter(waits, np.full(waits.size, line), marker="_", s=14, color=QUIET, linewidths=1.0)
-        lost = facts["step"][facts["verdict"] == "preempt"]
+        lost = facts["step"][facts["role"] == "preempt"]
         axes.scatter(lost, np.full(lost.size, line), marker="x", s=34, color=INK, zorder=3)
 
     def _draw_budget(self, axes: Axes, requests: list[int]) -> None:
@@ -177,7 +180,7 @@ def _legend() -> list[Any]:
     from matplotlib.patches import Patch
 
     return [
-        Patch(facecolor=QUIET, edgecolor=INK, label="reads its prompt (high)"),
+        Patch(facecolor=QUIET, edgecolor=INK, label="reads (high)"),
         Patch(facecolor=QUIET, edgecolor=INK, label="decodes (low)"),
         Line2D([], [], marker="_", linestyle="", color=QUIET, label="waits"),
         Line2D([], [], marker="x", linestyle="", color=INK, label="preempted"),

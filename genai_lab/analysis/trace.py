@@ -106,7 +106,8 @@ class Trace:
         return state_at(self.recording, whole("step", step))
 
     def why(self, request: int, step: int) -> str:
-        """What an engine decided about a request in a step, in words with the numbers that were compared.
+        """What an engine decided about a request in a step, in words with the numbers that were compared; of one that
+        waits behind another, what was decided about that one too.
 
         Raises:
             ArgumentError: the step was not recorded.

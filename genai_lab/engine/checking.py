@@ -20,7 +20,7 @@ class PolicyError(StateError):
 
 
 def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
-    """`plan` itself, if it can be carried out.
+    """`plan`, if it can be carried out: with plain numbers and tuples, whatever the policy made them of.
 
     Raises:
         PolicyError: naming the policy, the request and the rule. Nothing was done.
@@ -28,7 +28,8 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
     name = type(policy).__name__
     if not isinstance(plan, StepPlan):
         raise PolicyError(f"{name}.plan returned {type(plan).__name__}; a StepPlan is allowed")
-    _check_insides(plan, name)
+    plan = StepPlan(_decisions(plan.scheduled, "scheduled", name), _decisions(plan.others, "others", name))
+    _check_others(plan, name)
     known = {r.request: r for r in (*view.waiting, *view.running)}
     waiting = {r.request for r in view.waiting}
     preempted = {d.request for d in plan.others if d.verdict is Verdict.PREEMPT}
@@ -55,16 +56,15 @@ def check_plan(plan: StepPlan, view: QueueView, policy: object) -> StepPlan:
     return plan
 
 
-def _check_insides(plan: StepPlan, name: str) -> None:
-    """Everything in a plan is of the kind that a `StepPlan` says."""
-    for part, decisions in (("scheduled", plan.scheduled), ("others", plan.others)):
-        if not isinstance(decisions, LISTS) or isinstance(decisions, Decision):
-            _refuse(name, f"StepPlan.{part}", decisions, "a tuple of Decisions; () when there are none")
-        for decision in decisions:
-            if not isinstance(decision, Decision):
-                allowed = "a Decision(request.request, Verdict.WAIT, Reason.POLICY, words='why')"
-                _refuse(name, f"a part of StepPlan.{part}", decision, allowed)
-            _check_decision(decision, name)
+def _decisions(decisions: object, part: str, name: str) -> tuple[Decision, ...]:
+    """A part of a plan; everything in it is of the kind that a `Decision` says."""
+    if not isinstance(decisions, LISTS) or isinstance(decisions, Decision):
+        _refuse(name, f"StepPlan.{part}", decisions, "a tuple of Decisions; () when there are none")
+    return tuple([_checked(decision, part, name) for decision in decisions])
+
+
+def _check_others(plan: StepPlan, name: str) -> None:
+    """Nobody runs who stands where those stand who do not."""
     for decision in plan.others:
         if decision.verdict in RUNS or decision.num_tokens != 0:
             raise PolicyError(
@@ -73,7 +73,10 @@ def _check_insides(plan: StepPlan, name: str) -> None:
             )
 
 
-def _check_decision(decision: Decision, name: str) -> None:
+def _checked(decision: object, part: str, name: str) -> Decision:
+    if not isinstance(decision, Decision):
+        allowed = "a Decision(request.request, Verdict.WAIT, Reason.POLICY, words='why')"
+        _refuse(name, f"a part of StepPlan.{part}", decision, allowed)
     number = decision.request
     if not _is_number(number):
         _refuse(name, "a Decision's request", number, "a number that the view has (RequestView.request)")
@@ -89,19 +92,29 @@ def _check_decision(decision: Decision, name: str) -> None:
                 f"the operands {', '.join(sorted(missing))}, which its sentence names; give them, or words='...' of "
                 "your own"
             )
+    is_plain = type(decision) is Decision and type(number) is type(decision.num_tokens) is int
+    return decision if is_plain and type(decision.operands) is tuple else _plain(decision)
+
+
+def _plain(decision: Decision) -> Decision:
+    """The same of Python's own kinds: numpy's small numbers would overflow, and a list could be changed later."""
+    operands = tuple((str(operand), int(value)) for operand, value in decision.operands)
+    return Decision(
+        int(decision.request), decision.verdict, decision.reason, int(decision.num_tokens), operands, decision.words
+    )
 
 
 def _wrong_part(decision: Decision) -> tuple[str, str] | None:
     """Name of the first field that is not of its kind, and what is allowed there."""
-    _, verdict, reason, num_tokens, operands, words = decision
-    if not isinstance(verdict, Verdict):
+    if not isinstance(decision.verdict, Verdict):
         return "verdict", _names(Verdict)
-    if not isinstance(reason, Reason):
+    if not isinstance(decision.reason, Reason):
         return "reason", _names(Reason)
-    if not _is_number(num_tokens):
+    if not _is_number(decision.num_tokens):
         return "num_tokens", "a whole number (int)"
-    if not isinstance(words, str):
+    if not isinstance(decision.words, str):
         return "words", "a text, such as 'not on Mondays'"
+    operands = decision.operands
     if not isinstance(operands, LISTS) or not _are_operands(operands):
         return "operands", "a tuple of (name, whole number) pairs"
     return None

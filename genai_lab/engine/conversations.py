@@ -83,7 +83,7 @@ class Conversations:
             raise wrong_kind("create_request: options", options, "a RequestOptions, or None")
         with self.lock:
             self.check_open()
-            limit, own = self._limits.max_session_tokens, options or RequestOptions()
+            limit, own = self._limits.max_session_tokens, (options or RequestOptions())._checked()
             tokens = min(own.max_session_tokens or limit, limit)
             number, self._next = self._next, self._next + 1
             self.states[number] = RequestState(

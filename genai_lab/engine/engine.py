@@ -141,7 +141,8 @@ class Engine(EngineFace):
         return EngineEventBuffer(self, capacity)
 
     def run(self, buffer: EngineEventBuffer) -> EngineEventBuffer:
-        """Hand over waiting events; when there are none, step until there are or nothing is left to do.
+        """Hand over waiting events; when there are none, step until there are or nothing is left to do. The buffer is
+        emptied first: after a KeyboardInterrupt, what it holds was handed over and nobody has seen it.
 
         Raises:
             StateError: another engine made the buffer, or the engine is closed.
@@ -149,6 +150,7 @@ class Engine(EngineFace):
         check_buffer(buffer, self)
         with self._lock:
             self._check_open()
+            buffer._hold([])
             while buffer.capacity and not self._outbox.events and self.has_pending_requests():
                 self.step()
             buffer._hold(self._outbox.take(buffer.capacity, self._states, self._conversations.handles))

@@ -172,8 +172,9 @@ class EngineFace(Closing):
         engine = _engine(self)
         engine._lock.check_no_guest()
         engine._driver.stop()
-        _fail_open(engine, StateError("the engine was closed before the answer ended"))
-        engine._give_back()
+        with engine._lock:  # else somebody's submit could come in between, and its answer would never end
+            _fail_open(engine, StateError("the engine was closed before the answer ended"))
+            engine._give_back()
 
     def _live(self) -> Engine:
         engine = _engine(self)

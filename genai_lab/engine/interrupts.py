@@ -13,13 +13,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-try:  # what signal.signal calls; up to Python 3.11 that takes 50 us more, to find that a function is no number
-    from _signal import signal as exchange  # type: ignore[import-not-found,unused-ignore]
+try:  # what the module signal calls; up to Python 3.11 that takes 50 us more, to find that a function is no number
+    from _signal import getsignal  # type: ignore[import-not-found,unused-ignore]
+    from _signal import signal as exchange
 except ImportError:
+    from signal import getsignal
     from signal import signal as exchange
-
-KNOWN = signal.getsignal(signal.SIGINT) is not None
-"""Whether Python has the handler; else a program around it has one, which nobody could put back."""
 
 
 class Shield:
@@ -30,25 +29,18 @@ class Shield:
     ...     shield.end()
     """
 
-    def __init__(self) -> None:
-        self._handler: Callable[[int, FrameType | None], Any] = signal.default_int_handler
-        self._came = False
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self._handler, self._came = handler, False
+        exchange(signal.SIGINT, self._keep)
 
     @classmethod
     def here(cls) -> Shield | None:
         """A shield, or None where none is needed: other threads are not interrupted, and a system that answers itself
         ends the program."""
-        if threading.current_thread() is not threading.main_thread() or not KNOWN:
+        if threading.current_thread() is not threading.main_thread():
             return None
-        shield = cls()
-        handler = exchange(signal.SIGINT, shield._keep)
-        if callable(handler):
-            shield._handler = handler
-            return shield
-        exchange(signal.SIGINT, handler)
-        if shield._came:
-            signal.raise_signal(signal.SIGINT)
-        return None
+        handler = getsignal(signal.SIGINT)
+        return cls(handler) if callable(handler) else None
 
     def let_through(self) -> None:
         """All is in order now: an interrupt that came is raised here."""
@@ -57,8 +49,11 @@ class Shield:
             self._handler(signal.SIGINT, None)
 
     def end(self) -> None:
-        """Interrupts are raised where they come again; one that was kept back, here."""
-        exchange(signal.SIGINT, self._handler)
+        """Interrupts are raised where they come again; one that was kept back, here. A handler that was set meanwhile
+        stays."""
+        newer = exchange(signal.SIGINT, self._handler)
+        if newer != self._keep:
+            exchange(signal.SIGINT, newer)
         self.let_through()
 
     def _keep(self, number: int, frame: FrameType | None) -> None:

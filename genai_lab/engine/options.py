@@ -31,6 +31,18 @@ class RequestOptions:
         """Tokens, prompt and answers of every turn, that the request may reach; 0 takes the engine's limit."""
         self.max_session_tokens = _whole("max_session_tokens", tokens, 0)
 
+    def _checked(self) -> RequestOptions:
+        """A copy whose every attribute is of its kind; a person may have set them to anything."""
+        own = RequestOptions()
+        own.set_max_session_tokens(self.max_session_tokens)
+        own.priority = _whole("RequestOptions.priority", self.priority, -MAX_COUNT)
+        for name in ("adapter", "salt"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise wrong_kind(f"RequestOptions.{name}", value, 'a text (str), "" for none')
+            setattr(own, name, value)
+        return own
+
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:

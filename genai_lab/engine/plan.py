@@ -37,6 +37,7 @@ class Reason(StrEnum):
 
     RUNNING_FIRST = "running_first"  # answers that are under way get their token first
     FITS = "fits"
+    READS_AGAIN = "reads_again"  # what it had read before it lost its place; nothing is chosen until it has all of it
     NO_BUDGET = "no_budget"
     NO_BLOCKS = "no_blocks"
     NO_ROW = "no_row"
@@ -51,7 +52,13 @@ class Reason(StrEnum):
 
 
 class RequestView(NamedTuple):
-    """What a policy may know of a request. It does not know how long the answer will be."""
+    """What a policy may know of a request. It does not know how long the answer will be.
+
+    Fields: request (its number), status, arrival_step, priority (lower runs first), num_tokens (known so far),
+    num_computed (of those, in the cache), remaining (of those, to be read), next_tokens (most that its next run may
+    read), is_decode (whether that is an answer's next token), held_blocks, preemptions, follows, past_blocks,
+    beginning, lost (tokens that it had read and must read again).
+    """
 
     request: int
     status: Status
@@ -66,6 +73,7 @@ class RequestView(NamedTuple):
     follows: int | None = None  # a request that is about to read the same prompt; it takes over what that one reads
     past_blocks: int = 0  # blocks of its beginning that fell out of its window: needed no more
     beginning: int | None = None  # those with the same number need the same block next; None: nobody else needs it
+    lost: int = 0  # tokens that it had read before it lost its place, and has to read again
 
     @property
     def remaining(self) -> int:
@@ -76,7 +84,11 @@ class RequestView(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class QueueView:
     """The moment before a step: everybody who runs, and who waits. Of more than 256 who wait, the first 128 by arrival
-    and the first 128 by priority are seen, so that a long queue does not slow the steps."""
+    and the first 128 by priority are seen, so that a long queue does not slow the steps.
+
+    Fields: step, waiting and running (tuples of `RequestView`), budget (tokens that this step may compute), free_rows,
+    free_blocks, num_blocks, block_size, chunk_size, rows, window, smallest_piece, unseen.
+    """
 
     step: int
     waiting: tuple[RequestView, ...]  # in order of arrival; preempted ones first
@@ -116,9 +128,14 @@ class Decision(NamedTuple):
 
     @property
     def template(self) -> str:
-        """The sentence with the operands' names in braces; a policy's own words as they are."""
+        """The sentence with the operands' names in braces, for "1 block" in the singular; a policy's own words as they
+        are."""
         if not self.words:
-            return _SENTENCES[self.reason]
+            ones = {name for name, value in self.all_operands() if value == 1}
+            sentence = _SENTENCES[self.reason]
+            return (
+                _MANY.sub(lambda found: _one(found) if found[1] in ones else found[0], sentence) if ones else sentence
+            )
         return self.words.replace("{", "{{").replace("}", "}}")
 
     def all_operands(self) -> tuple[tuple[str, int], ...]:
@@ -127,10 +144,7 @@ class Decision(NamedTuple):
 
     def in_words(self) -> str:
         """One sentence: the rule, the numbers it compared, what would have changed it."""
-        operands = dict(self.all_operands())
-        return _MANY.sub(
-            lambda found: _one(found) if operands.get(found[1]) == 1 else found[0], self.template
-        ).format_map(operands)
+        return self.template.format_map(dict(self.all_operands()))
 
 
 _MANY = re.compile(r"\{(\w+)\}(?:( (?:token|block|row))s)?( are\b)?")
@@ -147,6 +161,10 @@ _SENTENCES = {
         "{num_tokens} tokens are read: {budget} tokens of the budget and {free_blocks} blocks were left, "
         "it needs {needs_blocks}."
     ),
+    Reason.READS_AGAIN: (
+        "{num_tokens} tokens are read, {again} of them for the second time since it had lost its place: {budget} tokens of "
+        "the budget and {free_blocks} blocks were left, it needs {needs_blocks}."
+    ),
     Reason.NO_BUDGET: (
         "It waits: the step's budget has {budget} tokens left. A larger max_scheduled_tokens, or fewer answers "
         "under way, would have admitted it."
@@ -162,7 +180,8 @@ _SENTENCES = {
     ),
     Reason.MADE_ROOM: (
         "It loses its place: request {winner} needed a block, none was free, and this one came last. "
-        "It gave back {freed_blocks} blocks and will read {num_computed} tokens again."
+        "It gave back {freed_blocks} blocks. The {num_computed} tokens that it had read must be read again, but for a "
+        "beginning that the prefix cache still has then."
     ),
     Reason.NEVER_FITS: "It can never run: it needs {needs_blocks} blocks, the whole pool has {num_blocks}.",
     Reason.FOLLOWS: "It waits for request {leader}, of which it is a fork: the prompt is read once for both.",

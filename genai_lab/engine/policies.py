@@ -37,7 +37,10 @@ class _Draft:
     reading: dict[int, int] = field(default_factory=dict)  # beginning -> who reads it in this step
 
     def schedule(self, request: RequestView, verdict: Verdict, reason: Reason, tokens: int, needs: int) -> None:
+        operands: tuple[tuple[str, int], ...]
         operands = (("budget", self.budget), ("free_blocks", self.blocks), ("needs_blocks", needs))
+        if request.lost:
+            reason, operands = Reason.READS_AGAIN, (("again", min(request.lost, tokens)), *operands)
         self.scheduled.append(Decision(request.request, verdict, reason, tokens, operands))
         self.budget -= tokens
         self.blocks -= needs
@@ -64,7 +67,11 @@ class OrderedPolicy:
         self.read_once = flag("read_once", read_once)
 
     def key(self, request: RequestView, view: QueueView) -> Any:
-        """What waiting requests are sorted by, smallest first: a number, a text, or a tuple of them."""
+        """What waiting requests are sorted by, smallest first: a number, a text, or a tuple of them.
+
+        `help(RequestView)` and `help(QueueView)` name what `request` and `view` have: `request.priority`,
+        `request.num_tokens`, `view.free_blocks` and more. Both are in `genai_lab.engine`.
+        """
         return request.arrival_step
 
     def plan(self, view: QueueView) -> StepPlan:
@@ -252,7 +259,8 @@ class PrefixFirst(OrderedPolicy):
 
 
 class Static(OrderedPolicy):
-    """Nobody joins a batch under way: new requests are admitted only when no answer is running."""
+    """Nobody joins a batch under way: new requests are admitted only when no answer is running. So a batch is those
+    whose prompts one step's budget (`max_scheduled_tokens`) has room for."""
 
     def __init__(self, *, skip_blocked: bool = False) -> None:
         super().__init__(skip_blocked=skip_blocked, read_once=False)  # who waits for a beginning would miss the batch
@@ -262,7 +270,10 @@ class Static(OrderedPolicy):
         if count == 0:
             super()._admit(draft)
             return
-        words = f"It waits for the batch of {count} under way to end (static batching)."
+        words = (
+            f"It waits for the batch of {count} under way to end (static batching: a batch is whom one step admits, as "
+            f"far as its budget of {draft.view.budget} tokens goes)."
+        )
         draft.others += [
             Decision(r.request, Verdict.WAIT, Reason.POLICY, words=words) for r in draft.view.waiting[:EXPLAINED]
         ]

@@ -184,6 +184,7 @@ class RequestState:
             follows,
             past_blocks,
             beginning,
+            self.high_water - computed if self.high_water > computed else 0,
         )
 
     def marked_tokens(self) -> NDArray[np.int32]:

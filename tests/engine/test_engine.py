@@ -19,7 +19,7 @@ from genai_lab.engine import (
     ShortestFirst,
     Static,
 )
-from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, StateError
+from genai_lab.errors import ArgumentError, ArgumentTypeError, CapacityError, GenaiLabError, StateError
 from genai_lab.tracing import Recorder
 from genai_lab.types import FinishReason
 from tests.engine.asking import SAMPLED, alone, answers, drain, prompts, skip_without_pages, turn
@@ -307,3 +307,26 @@ def test_a_tracer_that_cannot_record_is_refused(model: genai_lab.Model) -> None:
 def test_a_class_is_no_policy(model: genai_lab.Model) -> None:
     with pytest.raises(ArgumentTypeError, match=r"a policy, not its class: policy=Fcfs\(\)"):
         Engine(model, policy=Fcfs)  # type: ignore[arg-type]
+
+
+def test_options_of_a_request_are_checked_and_copied_when_it_is_made(model: genai_lab.Model) -> None:
+    """Nobody's wrong attribute stops a step, and nobody's later change reaches a request that is there."""
+    engine, options = Engine(model), RequestOptions()
+    wrong: list[tuple[str, Any]] = [
+        *(("salt", value) for value in (3, None, ["x"])),
+        ("adapter", 3),
+        *(("priority", value) for value in ("x", None, float("nan"), 1.5, True)),
+        *(("max_session_tokens", value) for value in ("x", -5)),
+    ]
+    for name, value in wrong:
+        setattr(options, name, value)
+        with pytest.raises(GenaiLabError, match=name):
+            engine.create_request(options=options)
+        options = RequestOptions()
+    assert not engine._states
+    options.priority = np.int64(1)  # type: ignore[assignment]
+    first = engine.create_request(options=options)
+    options.priority, options.salt = 5, "other"
+    second = engine.create_request(options=options)
+    kept = [engine._states[request.number].options for request in (first, second)]
+    assert [(one.priority, one.salt) for one in kept] == [(1, ""), (5, "other")]

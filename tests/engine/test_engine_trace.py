@@ -95,6 +95,28 @@ def test_the_numbers_of_turns_and_steps_agree(traced: tuple, model: genai_lab.Mo
     assert steps["num_tokens"].sum() <= new.sum() + turns["recomputed_tokens"].sum()
 
 
+def test_who_reads_again_gets_no_token(traced: tuple) -> None:
+    """`decoding` counts answers that got a token: all but each one's first, which comes with its prompt's end."""
+    trace, found, _ = traced
+    steps, turns = trace.steps(), trace.requests()
+    assert steps["decoding"].sum() == len(trace.tokens()) - len(turns)
+    again = [trace.why(request, step) for step in steps["step"] for request in range(len(found))]
+    assert sum("for the second time" in words for words in again) > 0
+    assert any("decode. 1 token is read, 1 of them for the second time" in words for words in again)
+
+
+def test_why_tells_of_who_is_before_it_and_of_the_end(traced: tuple) -> None:
+    trace, _, tables = traced
+    last = len(tables) - 1
+    ended = trace.requests()["finished_ms"].idxmin()
+    assert "its turn had ended in step" in trace.why(int(ended), last)
+    behind = [words for step in range(last) for n in range(4) if "behind request" in (words := trace.why(n, step))]
+    assert behind
+    assert all("As for request" in words for words in behind)
+    assert trace.why(99, 0).endswith("it was never asked, or waited all the time behind so many that the policy gave it "
+                                     "no word. Requests that were served: 0, 1, 2, 3.")  # fmt: skip
+
+
 def test_every_decision_has_its_why(traced: tuple) -> None:
     trace, _, tables = traced
     said = [trace.why(request, step) for step in range(len(tables)) for request in range(4)]

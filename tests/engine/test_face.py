@@ -403,6 +403,32 @@ def test_a_dropped_answer_frees_its_place(engine: Engine) -> None:
     assert engine._cache.usage().blocks_used == 0
 
 
+def test_who_asks_while_the_engine_closes_hears_of_it(model: genai_lab.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between failing the answers and closing their requests nobody can come in."""
+    engine, asked = Engine(model, max_session_tokens=60), []
+    give_back = engine._give_back
+
+    def ask() -> None:
+        try:
+            asked.append(engine.submit([5, 6, 7], max_generated_tokens=3).exception(WAIT))
+        except StateError as error:
+            asked.append(error)
+
+    thread = threading.Thread(target=ask)
+
+    def with_one_more() -> None:
+        thread.start()
+        while not engine._lock._queue:  # it waits for the lock
+            thread.join(0.001)
+        give_back()
+
+    monkeypatch.setattr(engine, "_give_back", with_one_more)
+    engine.close()
+    thread.join(WAIT)
+    assert [type(error) for error in asked] == [StateError]
+    assert "closed" in str(asked[0])
+
+
 def test_a_dropped_engine_goes_and_its_thread_with_it(model: genai_lab.Model) -> None:
     engine = Engine(model, max_session_tokens=60)
     engine.start()

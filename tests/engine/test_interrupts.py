@@ -211,3 +211,48 @@ def test_after_close_every_question_says_so(model: genai_lab.Model, name: str) -
     with pytest.raises(StateError, match="closed"):
         answer = getattr(engine, name)
         answer()
+
+
+def test_a_handler_that_is_set_in_a_step_stays(model: genai_lab.Model) -> None:
+    """As in "the first Ctrl-C asks, the second one ends"."""
+    heard: list[int] = []
+
+    def gently(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, gently)
+
+    class Interrupted(Fcfs):
+        def plan(self, view: QueueView) -> StepPlan:
+            if not heard:
+                interrupt()
+            return super().plan(view)
+
+    engine = Engine(model, policy=Interrupted(), max_session_tokens=60)
+    request = engine.create_request()
+    request.begin_turn([5, 6, 7])
+    engine.step()
+    assert heard == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_after_an_interrupt_the_buffer_has_only_what_nobody_has_seen(model: genai_lab.Model) -> None:
+    engine = Engine(model, max_session_tokens=60)
+    request = engine.create_request()
+    request.begin_turn([5, 6, 7])
+    buffer = engine.create_event_buffer(8)
+    engine.run(buffer)
+    assert len(buffer) == 1
+    step = engine.step
+
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    engine.step = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(buffer)
+    assert len(buffer) == 0
+    engine.step = step  # type: ignore[method-assign]
+    engine.run(buffer)
+    assert len(buffer) == 1

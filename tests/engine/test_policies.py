@@ -263,10 +263,46 @@ def test_a_plan_with_wrong_insides_names_what_it_returned(plan: object, words: s
         check_plan(Fixed(plan).plan(view), view, Fixed(plan))
 
 
-def test_numbers_of_numpy_and_lists_are_a_plan_too() -> None:
+def test_numbers_of_numpy_and_lists_are_a_plan_too_and_become_plain() -> None:
     view = queue(waiting(1))
-    plan: Any = StepPlan([run(np.int64(1), np.int64(2))], [])  # type: ignore[arg-type]
-    assert check_plan(plan, view, Fixed(plan)) is plan
+    operands: Any = [("budget", np.uint8(7))]
+    given = Decision(np.int64(1), Verdict.PREFILL, Reason.POLICY, np.uint8(2), operands)  # type: ignore[arg-type]
+    plan: Any = StepPlan([given], [])  # type: ignore[arg-type]
+    (found,) = check_plan(plan, view, Fixed(plan)).scheduled
+    operands.clear()  # whoever keeps its list cannot change what was decided
+    assert found == (1, Verdict.PREFILL, Reason.POLICY, 2, (("budget", 7),), "")
+    assert [type(n) for n in (found.request, found.num_tokens, found.operands[0][1])] == [int] * 3
+
+
+def test_small_numbers_of_numpy_do_not_overflow_the_budget() -> None:
+    view = queue(waiting(1), waiting(2), budget=150, free_rows=2)
+    view = view_with(view, num_tokens=200, next_tokens=200)
+    plan: Any = StepPlan((run(1, np.uint8(135)), run(2, np.uint8(135))))  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="scheduled 270 tokens; the budget is 150"):
+        check_plan(plan, view, Fixed(plan))
+
+
+def view_with(view: QueueView, **changes: object) -> QueueView:
+    return replace(view, waiting=tuple(one._replace(**changes) for one in view.waiting))  # type: ignore[arg-type]
+
+
+def test_who_reads_again_what_it_had_is_told_so() -> None:
+    reader = waiting(1, num_tokens=30, num_computed=8, next_tokens=16, lost=21, preemptions=1)
+    (decision,) = Fcfs().plan(queue(reader)).scheduled
+    assert decision.reason is Reason.READS_AGAIN
+    assert decision.in_words().startswith("16 tokens are read, 16 of them for the second time")
+    answer = waiting(1, num_tokens=30, num_computed=28, next_tokens=1, is_decode=True, lost=1)._replace(
+        status=Status.RUNNING
+    )
+    (decision,) = Fcfs().plan(replace(queue(), running=(answer,))).scheduled
+    assert (decision.verdict, decision.reason) == (Verdict.DECODE, Reason.READS_AGAIN)
+    assert decision.in_words().startswith("1 token is read, 1 of them for the second time")
+
+
+def test_one_block_is_a_block() -> None:
+    operands = (("needs_blocks", 1), ("free_blocks", 0), ("missing_blocks", 1))
+    words = Decision(0, Verdict.WAIT, Reason.NO_BLOCKS, 0, operands).template
+    assert "{needs_blocks} block, {free_blocks} are free" in words
 
 
 def test_keys_without_an_order_are_refused_in_words() -> None:

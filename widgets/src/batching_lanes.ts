@@ -26,6 +26,7 @@ export interface Facts {
 export interface Decided {
   request: number;
   verdict: string;
+  reason: string;
   tokens: number;
   operands: readonly (readonly [string, number])[];
   why: string;
@@ -42,6 +43,9 @@ export interface Turn {
   arrivedMs: number;
   finishedMs: number;
 }
+
+/** Why a request reads what it had read before it lost its place: nothing is chosen, also where it reads one token. */
+export const READS_AGAIN = "reads_again";
 
 /** What a request may do in a step; and two things that happen at its beginning or end. */
 export type Kind = "wait" | "prefill" | "decode" | "preempt" | "reject";
@@ -134,10 +138,10 @@ export class Lanes {
   private addStep(engine: Facts, i: number): void {
     const parts: Part[] = [];
     const to = i + 1;
-    for (const { request, verdict, tokens } of engine.decisions(i)) {
+    for (const { request, verdict, reason, tokens } of engine.decisions(i)) {
       const lane = this.of(request);
       if (!lane) continue;
-      const kind = verdict as Kind;
+      const kind = reason === READS_AGAIN ? "prefill" : (verdict as Kind);
       const last = lane.stretches.at(-1);
       if (last?.kind === kind && last.to === i && (kind === "wait" || kind === "decode")) last.to = to;
       else lane.stretches.push({ kind, from: i, to });

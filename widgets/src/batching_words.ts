@@ -3,14 +3,23 @@
  *
  * Requests have letters, as in all pictures; step numbers are the engine's own, as in `trace.why(request, step)`.
  */
-import { type Cell, type Event, type Facts, type Lanes, type Moment, type Stretch, sumOf } from "./batching_lanes";
+import {
+  type Cell,
+  type Event,
+  type Facts,
+  type Lanes,
+  type Moment,
+  READS_AGAIN,
+  type Stretch,
+  sumOf,
+} from "./batching_lanes";
 import { letters, namesRequest, sentence } from "./engine_words";
 import { count, time } from "./format";
 
 /** Kinds in the order of the legend: what it is called there, and in a heading about one request. */
 export const KINDS: readonly (readonly [Event, string, string])[] = [
   ["wait", "waits", "waits"],
-  ["prefill", "reads its prompt", "reads a piece of its prompt"],
+  ["prefill", "reads", "reads a piece of its prompt"],
   ["hit", "found in the cache", "finds its beginning in the cache"],
   ["decode", "answers", "makes one token of its answer"],
   ["preempt", "loses its place", "loses its place (preempted)"],
@@ -27,6 +36,7 @@ const FINISH: Record<string, string> = {
   max_session_tokens: "it reached the limit of its conversation",
   cancelled: "it was cancelled",
   failed: "it failed",
+  stopping_criterion: "a stopping criterion ended it",
 };
 
 const ending = ({ why }: Moment): string => FINISH[why] ?? why;
@@ -54,7 +64,8 @@ const OPERANDS: Record<string, string> = {
   winner: "who needed the room",
   leader: "who reads it for both",
   freed_blocks: "blocks it gives back",
-  num_computed: "tokens to read again",
+  num_computed: "tokens that it had read",
+  again: "of them for the second time",
 };
 
 /** Why a request was served or not in a step; where nothing was decided, where it was then. */
@@ -74,7 +85,7 @@ export function answerOf(engine: Facts, lanes: Lanes, cell: Cell): Answer {
     return { head: head + state, text, facts };
   }
   const long = now.to - now.from;
-  const nth = now.kind === "wait" && long > 1 ? `, step ${of(step - now.from + 1, long)} in line` : "";
+  const nth = now.kind === "wait" && long > 1 ? `, step ${of(step - now.from + 1, long)} that it waits` : "";
   const hit = hits.find((m) => m.from === step);
   const end = ends.find((m) => m.from === step);
   const front = decision.operands.find(([name]) => name === "head")?.[1];
@@ -91,7 +102,8 @@ export function answerOf(engine: Facts, lanes: Lanes, cell: Cell): Answer {
   for (const [name, value] of decision.operands.toReversed())
     if (name !== "num_tokens" || value)
       facts.unshift([OPERANDS[name] ?? name.replaceAll("_", " "), namesRequest(name) ? letters(value) : count(value)]);
-  return { head: `${head}${headingOf(now.kind)}${nth}`, text: text.filter(Boolean).join(" ").trim(), facts };
+  const doing = decision.reason === READS_AGAIN ? "reads again what it had lost" : headingOf(now.kind);
+  return { head: `${head}${doing}${nth}`, text: text.filter(Boolean).join(" ").trim(), facts };
 }
 
 /** A request that the step did not decide about: not there yet, between turns, or over. */
@@ -114,7 +126,7 @@ export function stepWords(engine: Facts, lanes: Lanes, step: number): string {
   const waits = engine.decisions(step).filter((d) => d.verdict === "wait").length;
   const said = [
     answers.length && plural(answers.length, "answer gets a token", "answers get a token each"),
-    prompts.length && `${plural(sumOf(prompts), "prompt token")} read for ${plural(prompts.length, "request")}`,
+    prompts.length && `${plural(sumOf(prompts), "token")} read for ${plural(prompts.length, "request")}`,
     waits && plural(waits, "request waits", "requests wait"),
   ];
   return `${said.filter(Boolean).join(", ") || "nobody is served"}; ${time(s.durMs)}, of which ${time(s.runMs)} in the model`;

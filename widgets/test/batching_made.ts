@@ -35,7 +35,7 @@ export function engineOf(wishes: Wish[], { budget = 48, places = 4, chunk = 32, 
     const decided: Decided[] = [];
     const given: Admitted[] = [];
     const say = (r: (typeof state)[number], verdict: string, tokens: number, why: string) =>
-      decided.push({ request: state.indexOf(r), verdict, tokens, why, operands: [["budget", left]] });
+      decided.push({ request: state.indexOf(r), verdict, reason: "fits", tokens, why, operands: [["budget", left]] });
     for (const r of here.filter((r) => r.preempted === i && r.row)) {
       say(r, "preempt", 0, "It loses its place: request A needed a block, none was free, and this one came last.");
       Object.assign(r, { row: false, read: r.cached ?? 0 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Facts } from "../src/batching_lanes";
+import type { Decided, Facts } from "../src/batching_lanes";
 import { Lanes } from "../src/batching_lanes";
 import { answerOf, splitRequests, stepWords } from "../src/batching_words";
 import { eight, engineOf } from "./batching_made";
@@ -12,7 +12,7 @@ const ask = (engine: Facts, lane: number, step: number) => {
 
 test("a wait names the rule and how long it has lasted", () => {
   const { head, text } = ask(eight(), 6, 4);
-  expect(head).toMatch(/^Request G in step 4: waits, step 5 of \d+ in line$/);
+  expect(head).toMatch(/^Request G in step 4: waits, step 5 of \d+ that it waits$/);
   expect(text).toBe("It waits for a place: all 4 rows are taken (max_batch_size).");
 });
 
@@ -31,6 +31,7 @@ test("an operand of a person's own policy keeps its name, one that is a request 
   const decision = {
     request: 0,
     verdict: "wait",
+    reason: "behind",
     tokens: 0,
     why: "so",
     operands: [
@@ -83,7 +84,7 @@ test("a step in one line: who is served, who waits, how long it took", () => {
   const lanes = new Lanes();
   lanes.update(engine);
   expect(stepWords(engine, lanes, 0)).toBe(
-    "48 prompt tokens read for 2 requests, 3 requests wait; 9.00 ms, of which 8.00 ms in the model",
+    "48 tokens read for 2 requests, 3 requests wait; 9.00 ms, of which 8.00 ms in the model",
   );
   expect(stepWords(engine, lanes, engine.steps - 1)).toBe(
     "1 answer gets a token; 9.00 ms, of which 8.00 ms in the model",
@@ -103,12 +104,32 @@ test("who waits behind another learns at once why that one waits", () => {
   const behind = {
     request: 0,
     verdict: "wait",
+    reason: "behind",
     tokens: 0,
     why: "It waits behind request C.",
     operands: [["head", 2]] as [string, number][],
   };
-  const first = { request: 2, verdict: "wait", tokens: 0, why: "It waits for memory.", operands: [] };
+  const first = {
+    request: 2,
+    verdict: "wait",
+    reason: "no_blocks",
+    tokens: 0,
+    why: "It waits for memory.",
+    operands: [],
+  };
   const decision = (request: number) => [behind, first].find((d) => d.request === request) ?? null;
   const { text } = ask({ ...engine, decisions: () => [behind], decision }, 0, 0);
   expect(text).toBe("It waits behind request C. As for request C: It waits for memory.");
+});
+
+test("who reads again what it had lost makes no token, also one by one", () => {
+  const engine = engineOf([{ prompt: 4, answer: 3 }]);
+  const step =
+    Array.from({ length: engine.steps }, (_, i) => i).find((i) => engine.decision(0, i)?.verdict === "decode") ?? 0;
+  const again = { ...(engine.decision(0, step) as Decided), reason: "reads_again" };
+  const lanes = new Lanes();
+  const told = { ...engine, decisions: () => [again], decision: () => again };
+  lanes.update(told);
+  expect(answerOf(told, lanes, { lane: 0, step }).head).toContain("reads again what it had lost");
+  expect(stepWords(told, lanes, step)).toMatch(/^1 token read for 1 request;/);
 });
