@@ -135,10 +135,11 @@ trace.requests()[["request", "prompt_tokens", "cached_prompt_tokens", "queue_ms"
 #
 # ## A smaller pool
 # With 10 blocks not all four fit to their end. When an answer needs a block and none is free, the one that came last
-# gives up its place (a cross), and later reads again what the cache no longer has. This is called **preemption**. Click
-# *loses its place* to see who needed the block; `recomputed_tokens` of `tight.requests()` is what it cost. The answers are the same as before: what an answer says does not depend
-# on who else is answered, nor on having lost its place. (On some processors an engine's numbers differ in their last
-# digits from those of a `Generator` that answers alone; `engine.batch_is_exact` says whether they do here.)
+# gives up its place (a cross), and later reads again what the cache no longer has. This is called **preemption**.
+# Click *loses its place* to see who needed the block; `recomputed_tokens` of `tight.requests()` is what it cost. The
+# answers are the same as before: what an answer says does not depend on who else is answered, nor on having lost its
+# place. (On some processors an engine's numbers differ in their last digits from those of a `Generator` that answers
+# alone; `engine.batch_is_exact` says whether they do here.)
 
 # %%
 tight, again = serve(num_blocks=10)
@@ -148,9 +149,9 @@ tight.show("batching")
 # %% [markdown]
 # ## Your own policy
 # Who goes first is decided by a small class, the **policy**. The smallest `key` goes first; this one lets the longest
-# question begin. Besides `remaining` (tokens to read) a request has `arrival_step`, `priority`, `num_tokens`, `preemptions`
-# and more: `help(genai_lab.engine.RequestView)`. Change `key` and run the cell again; a plan that cannot be carried out
-# is refused, and says what it did.
+# question begin. Besides `remaining` (tokens to read) a request has `arrival_step`, `priority`, `num_tokens`,
+# `preemptions` and more: `help(genai_lab.engine.RequestView)`. Change `key` and run the cell again; a plan that
+# cannot be carried out is refused, and says what it did.
 
 # %%
 
