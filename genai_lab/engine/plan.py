@@ -187,7 +187,7 @@ _SENTENCES = {
     Reason.FOLLOWS: "It waits for request {leader}, of which it is a fork: the prompt is read once for both.",
     Reason.SAME_BEGINNING: (
         "It waits for request {leader}, which reads a beginning that both share: it is read once, and taken over from "
-        "the prefix cache."
+        "the prefix cache. A policy made with read_once=False would have both read it."
     ),
     Reason.SHARED: "It takes over all that request {leader} read, and chooses its own token from the same logits.",
     Reason.POLICY: "The policy decided so.",

@@ -165,5 +165,6 @@ export function admissionWords(store: Store, request: number, step: number): str
   const what = blocks
     ? `${plural(blocks, "block")} found in the cache, ${plural(found.cachedTokens, "token")} not computed again`
     : "nothing found in the cache";
-  return `${letters(request)} was admitted in step ${stepName(store, found.step)}: ${what}${found.why ? `. Why not more: ${found.why}` : ""}.`;
+  const why = found.why ? `. Why ${blocks ? "not more" : "not"}: ${found.why}` : "";
+  return `${letters(request)} was admitted in step ${stepName(store, found.step)}: ${what}${why}.`;
 }
