@@ -36,6 +36,8 @@ def test_an_engine_s_trace_is_one_picture_with_one_playhead(opened: OpenPage, tr
     steps = len(trace.steps())
     expect(root).to_have_attribute("data-steps", str(steps))
     expect(root.locator(".gl-card h2")).to_have_count(3)  # who is served, where memory lives, what was said
+    name = root.locator(".gl-trail .gl-lnk").first.inner_text().split()[0]
+    expect(root.locator(".gl-pin h3").first).to_have_text(f"What else could it have said at token {name}?")
     slider = root.locator(".gl-playhead .gl-rng")
     slider.fill("4")
     assert place(root)[0] == "4"
