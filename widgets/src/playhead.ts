@@ -227,7 +227,8 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
       const on = b.dataset.request === String(now);
       flag(b, "aria-checked", on);
       b.tabIndex = on ? 0 : -1;
-      b.title = store.engine.request(Number(b.dataset.request))?.label ?? "";
+      const name = Number(b.dataset.request);
+      b.title = `${store.engine.request(name)?.label ?? ""} (Shift and ${letters(name)})`;
     }
   };
 
