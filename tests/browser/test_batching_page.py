@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -113,17 +114,31 @@ def test_the_table_says_the_same_as_the_picture(opened: OpenPage, trace: genai_l
     expect(mine).to_contain_text("loses its place")
 
 
-def test_zooming_changes_the_picture_and_back_again(opened: OpenPage) -> None:
+def test_zooming_changes_the_picture_says_so_and_back_again(opened: OpenPage, trace: genai_lab.Trace) -> None:
     root = opened("batching")
     pixels = "c => c.toDataURL()"
     whole = canvas(root).evaluate(pixels)
+    part = root.locator(".gl-keys-line > b")
+    expect(part).to_be_hidden()
     canvas(root).press("w")
+    expect(part).to_contain_text(f" of {len(trace.steps())}; 0 shows all.")
     near = canvas(root).evaluate(pixels)
     assert near != whole
     canvas(root).press("d")
     assert canvas(root).evaluate(pixels) != near
     canvas(root).press("0")
     assert canvas(root).evaluate(pixels) == whole
+    expect(part).to_be_hidden()
+
+
+@pytest.mark.parametrize("kind", ["engine", "batching"])
+def test_its_keys_stand_below_it_and_no_others(opened: OpenPage, kind: str) -> None:
+    root = opened(kind)
+    line = root.locator(".gl-keys-line")
+    for key in ("N B", "W S", "A D", "F", "0"):
+        expect(line.get_by_text(key, exact=True)).to_be_visible()
+    expect(canvas(root)).to_have_attribute("title", re.compile("W S zoom"))
+    expect(line.get_by_text("space", exact=True)).to_have_count(1 if kind == "engine" else 0)  # nothing plays it alone
 
 
 @pytest.mark.parametrize("width", [600, 960])

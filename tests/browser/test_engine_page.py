@@ -36,6 +36,8 @@ def test_an_engine_s_trace_is_one_picture_with_one_playhead(opened: OpenPage, tr
     steps = len(trace.steps())
     expect(root).to_have_attribute("data-steps", str(steps))
     expect(root.locator(".gl-card h2")).to_have_count(3)  # who is served, where memory lives, what was said
+    name = root.locator(".gl-trail .gl-lnk").first.inner_text().split()[0]
+    expect(root.locator(".gl-pin h3").first).to_have_text(f"What else could it have said at token {name}?")
     slider = root.locator(".gl-playhead .gl-rng")
     slider.fill("4")
     assert place(root)[0] == "4"
@@ -134,18 +136,42 @@ def test_shared_blocks_pass_from_holder_to_holder_by_the_keyboard(opened: OpenPa
     assert seen == holders
 
 
-def test_jumps_go_to_what_they_say(opened: OpenPage, trace: genai_lab.Trace) -> None:
+def test_jumps_go_to_what_they_say_and_to_whom(opened: OpenPage, trace: genai_lab.Trace) -> None:
     root = opened("engine")
     root.locator(".gl-playhead .gl-rng").fill("0")
     root.locator(".gl-jumps select").select_option("evict")
-    root.locator("[aria-label='Next step with it']").click()
-    step = int(place(root)[0])
+    later = root.locator("[aria-label='Next step with it']")
+    later.click()
+    step, request, block = map(int, place(root))
     pool = trace.recording.tables["pool"]
-    evicted = pool["step"][[trace.recording.words[n] == "evicted" for n in pool["event"]]]
-    assert trace.steps()["step"].iloc[step] == evicted.min()
-    root.locator("[aria-label='Last step with it']").click()
-    assert int(place(root)[0]) == step  # there is none before it
-    expect(root.locator(".gl-jumps [aria-live]")).to_contain_text("no earlier step")
+    evicted = [i for i, n in enumerate(pool["event"]) if trace.recording.words[n] == "evicted"]
+    assert trace.steps()["step"].iloc[step] == pool["step"][evicted].min()
+    assert (step, request, block) in {(pool["step"][i], pool["request"][i], pool["block"][i]) for i in evicted}
+    expect(root.locator(".gl-mapread")).to_contain_text(f"Block {block}")
+    root.locator(".gl-playhead [data-request='0']").click()
+    root.locator(".gl-jumps select").select_option("preempt")
+    root.locator(".gl-playhead .gl-rng").fill("0")
+    later.click()
+    expect(root.locator(".gl-why h3")).to_contain_text("loses its place")
+    assert place(root)[2] == ""
+
+
+def test_a_jump_that_has_nowhere_to_go_is_off_and_says_so(opened: OpenPage) -> None:
+    root = opened("engine")
+    earlier, later = (root.locator(f"[aria-label='{word} step with it']") for word in ("Last", "Next"))
+    root.locator(".gl-playhead .gl-rng").fill("0")
+    root.locator(".gl-jumps select").select_option("preempt")
+    expect(earlier).to_be_disabled()
+    expect(earlier).to_have_attribute("title", "no earlier step has a preemption")
+    expect(later).to_be_enabled()
+    while later.is_enabled():
+        later.press("Enter")
+    expect(later).to_have_attribute("title", "no later step has a preemption")
+    expect(root.locator(".gl-jumps select")).to_be_focused()  # not lost with the button
+    expect(earlier).to_have_attribute("title", "no earlier step has a preemption")  # the recording has one
+    root.locator(".gl-jumps select").select_option("wait")
+    expect(earlier).to_be_enabled()
+    expect(earlier).to_have_attribute("title", "Last step with it")
 
 
 def test_the_table_says_what_the_map_shows(opened: OpenPage, trace: genai_lab.Trace) -> None:

@@ -20,6 +20,22 @@ import { originWords } from "./tokens";
 import type { MakeView } from "./view";
 
 const NOWHERE: Spot = { step: undefined, lane: undefined };
+/** The keys of the picture, once it was clicked. */
+const KEY_WORDS: readonly (readonly [string, string])[] = [
+  ["← →", "step (Shift: ten)"],
+  ["↑ ↓", "request"],
+  ["N B", "next, last of the kind pressed above"],
+  ["W S", "zoom"],
+  ["A D", "move"],
+  ["F", "this step"],
+  ["0", "all steps"],
+];
+/** Those of the playhead, which is not there when this picture stands alone. */
+const PLAY_WORDS: typeof KEY_WORDS = [
+  [", .", "step"],
+  ["space", "play"],
+  ["Shift A", "request A"],
+];
 
 export const makeBatching: MakeView = ({ store, root }) => {
   const { engine } = store;
@@ -181,12 +197,12 @@ export const makeBatching: MakeView = ({ store, root }) => {
       tool("Zoom out", "−", () => zoom(2)),
     ),
   );
+  const keyWords = root.dataset.kind === "batching" ? KEY_WORDS : [...KEY_WORDS, ...PLAY_WORDS];
   const canvas = h("canvas", {
     tabindex: 0,
     role: "application",
-    "aria-label":
-      "Requests over steps. Left and right by step, with Shift by ten, up and down by request; N and B: next and last of a " +
-      "kind; W and S zoom, A and D pan, F this step, 0 the whole run",
+    "aria-label": "Requests over steps",
+    title: `Keys, after a click: ${keyWords.map((k) => k.join(" ")).join("; ")}`,
     onpointerdown: (e: PointerEvent) => {
       const { step, lane } = spotAt(e);
       canvas.setPointerCapture(e.pointerId);
@@ -207,13 +223,21 @@ export const makeBatching: MakeView = ({ store, root }) => {
   });
   const room = h("div", {}, canvas);
   const box = h("div", { class: "gl-lanes", tabindex: -1, onscroll: () => paint() }, room);
+  const part = h("b");
+  const hint = h(
+    "div",
+    { class: "gl-words gl-keys-line" },
+    part,
+    "Keys, after a click:",
+    ...keyWords.map(([key, words]) => h("span", {}, h("b", {}, key), words)),
+  );
   const read = h("div", { class: "gl-read" });
   const head = h("h3");
   const text = h("p");
   const facts = h("table");
   const why = h("div", { class: "gl-why", "aria-live": "polite" }, h("div", {}, head, text), facts);
   const empty = h("div", { class: "gl-empty" });
-  card.body.append(tools, box, read, why, empty);
+  card.body.append(tools, box, hint, read, why, empty);
 
   // ---------------------------------------------------------------- painting
 
@@ -253,6 +277,19 @@ export const makeBatching: MakeView = ({ store, root }) => {
     g.drawImage(still, 0, 0, width, f.height);
     paintPointers(g, layout, now, hover, ink);
     paintNames(g, layout, ink);
+    sayPart();
+  };
+
+  /** Steps out of sight look like steps that never were. */
+  const sayPart = (): void => {
+    const { from, to } = view();
+    const [first, end] = [Math.floor(from), Math.min(lanes.steps, Math.ceil(to))];
+    const number = (i: number) => count(engine.stepAt(i).step);
+    say(
+      part,
+      `Steps ${number(first)} to ${number(end - 1)} are shown, ${count(end - first)} of ${count(lanes.steps)}; 0 shows all.`,
+    );
+    part.hidden = !zoomed;
   };
 
   /** A request in the text is a question that can be asked. */
@@ -289,7 +326,7 @@ export const makeBatching: MakeView = ({ store, root }) => {
     if (change !== "select" || !lanes.steps) lanes.update(engine);
     if (change === "data") stillKey = "";
     const some = lanes.steps > 0;
-    for (const part of [tools, box, read, why]) part.hidden = !some;
+    for (const shown of [tools, box, hint, read, why]) shown.hidden = !some;
     empty.hidden = some;
     card.element.classList.toggle("gl-blank", !some);
     let about = originWords(store);

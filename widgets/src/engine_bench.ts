@@ -17,10 +17,15 @@ export function onlyChosen(store: Store): Store {
     const roots = new Set(store.engine.request(store.at.request)?.turns.map((t) => t.run));
     return store.runs.filter((r) => roots.has(store.rootOf(r.info.run)));
   };
+  /** No other request's token, and none that is not there yet at the playhead. A branch is made by no step. */
   const selected = () => {
-    const at = store.selected;
+    const { picked } = store;
+    const { request, step } = store.at;
     const runs = mine();
-    return runs.some((r) => r.info.run === at.run) ? at : { run: runs.at(-1)?.info.run ?? -1, token: -1 };
+    const there = picked && runs.some((r) => r.info.run === picked.run);
+    const early = picked && store.engine.turnOfRun(picked.run) && store.stepOfRow(store.rowAt(picked)!) > step;
+    if (there && !early) return picked;
+    return store.tokenAt(request, step) ?? { run: runs.at(-1)?.info.run ?? -1, token: -1 };
   };
   return new Proxy(store, {
     get(target, name) {

@@ -32,10 +32,11 @@ export class Looking extends TraceData {
 
   // ---------------------------------------------------------------- reading
 
-  /** What is picked; without a pick the newest token while it streams, afterwards the one with the most doubt. */
+  /** What is picked; without a pick the token at the playhead of an engine's run. Of other runs the newest token while it
+   * streams, afterwards the one with the most doubt. */
   get selected(): Selection {
-    const picked = this.picked;
-    if (picked) return picked;
+    const placed = this.picked ?? (this.engine.steps ? this.tokenAt(this.at.request, this.at.step) : null);
+    if (placed) return placed;
     const streaming = this.running;
     if (streaming?.rows.length) return { run: streaming.info.run, token: streaming.rows.length - 1 };
     return this.mostDoubtful();
@@ -98,14 +99,14 @@ export class Looking extends TraceData {
   }
 
   /** Pick a step, a request or a block of an engine's run, and with it the token that the request had got by then. A
-   * step below 0 follows the newest one again. */
+   * step below 0 follows the newest one again, and its token. */
   pick(what: Partial<At>): void {
     const last = this.engine.steps - 1;
     if (last < 0) return;
     const now = this.at;
     const step = what.step ?? now.step;
     const at = { ...now, ...what, step: step < 0 ? -1 : Math.min(last, step) };
-    this.write(at.step < 0 ? null : this.tokenAt(at.request, at.step), at);
+    this.write(at.step < 0 ? { run: 0, token: -1 } : this.tokenAt(at.request, at.step), at);
   }
 
   /** The newest token of a request after a step, if it has one. */

@@ -211,7 +211,8 @@ export function makePin(store: Store, back: () => void): Pin {
       const row = store.rowAt(now);
       element.hidden = row === undefined;
       if (row === undefined) return;
-      const hint = !preview && !store.picked && !store.running ? ", where it hesitated most" : "";
+      const doubt = !preview && !store.picked && !store.running && !store.engine.steps;
+      const hint = doubt ? ", where it hesitated most" : "";
       say(heading, `What else could it have said at token ${placeInAnswer(store, now) + 1}${hint}?`);
       const picked = placeInAnswer(store, store.selected) + 1;
       say(

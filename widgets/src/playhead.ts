@@ -7,6 +7,7 @@ import { flag, h, refill, say } from "./dom";
 import { GONE } from "./engine_pool";
 import { letters } from "./engine_words";
 import { count, oneLine } from "./format";
+import { Jumps, KINDS } from "./jumps";
 import type { Store } from "./store";
 import { nameAt, placeInAnswer } from "./tokens";
 import type { MakeView } from "./view";
@@ -15,27 +16,15 @@ const STEP_MS = 220;
 const CALM_STEP_MS = 500;
 const MANY = 16;
 
-/** What one can jump to; each says whether a step has it. */
-const JUMPS: readonly (readonly [string, string, (store: Store, i: number) => boolean])[] = [
-  ["wait", "a wait", (s, i) => s.engine.decisions(i).some((d) => d.verdict === "wait")],
-  ["admit", "an admission", (s, i) => s.engine.admissions(i).length > 0],
-  ["hit", "a prefix hit", (s, i) => s.engine.admissions(i).some((a) => a.cachedTokens > 0)],
-  ["prefill", "a prompt chunk", (s, i) => s.engine.decisions(i).some((d) => d.verdict === "prefill")],
-  ["preempt", "a preemption", (s, i) => s.engine.decisions(i).some((d) => d.verdict === "preempt")],
-  ["evict", "an eviction", (s, i) => s.engine.evictedBlocks(i).length > 0],
-  [
-    "finish",
-    "an end",
-    (s, i) => s.engine.requests.some((r) => r.turns.some((t) => s.engine.stepOfTime(t.finishedMs) === i)),
-  ],
-];
-
 export class Playhead {
   playing = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private listeners = new Set<() => void>();
+  private jumps: Jumps;
 
-  constructor(private store: Store) {}
+  constructor(private store: Store) {
+    this.jumps = new Jumps(store.engine);
+  }
 
   listen(listener: () => void, signal: AbortSignal): void {
     this.listeners.add(listener);
@@ -67,16 +56,16 @@ export class Playhead {
     this.tell();
   }
 
-  /** To the next or last step that has something of a kind; false when there is none. */
-  jump(kind: string, by: 1 | -1): boolean {
-    const test = JUMPS.find(([name]) => name === kind)?.[2];
-    if (!test) return false;
-    for (let i = this.store.at.step + by; i >= 0 && i < this.store.engine.steps; i += by)
-      if (test(this.store, i)) {
-        this.store.pick({ step: i });
-        return true;
-      }
-    return false;
+  /** The next or last step that has something of a kind; undefined when there is none. */
+  next(kind: string, by: 1 | -1): number | undefined {
+    return this.jumps.next(kind, this.store.at.step, by);
+  }
+
+  /** To that step, and to the request or the block that it is about: every picture then explains the same thing. */
+  jump(kind: string, by: 1 | -1): void {
+    const step = this.next(kind, by);
+    if (step === undefined) return;
+    this.store.pick({ step, ...this.jumps.whom(kind, step, this.store.at.request) });
   }
 
   private wait(): void {
@@ -129,22 +118,30 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
   const kinds = h(
     "select",
     { class: "gl-btn gl-pick", "aria-label": "What to jump to" },
-    ...JUMPS.map(([kind, words]) => h("option", { value: kind }, words)),
+    ...KINDS.map(([kind, words]) => h("option", { value: kind }, words)),
   );
-  const said = h("span", { class: "gl-sr", "aria-live": "polite" });
-  const jump = (by: 1 | -1) => {
-    const word = kinds.selectedOptions[0]?.textContent ?? "";
-    say(said, head.jump(kinds.value, by) ? "" : `no ${by > 0 ? "later" : "earlier"} step has ${word}`);
-    flag(jumps, "data-none", said.textContent ? (by > 0 ? "next" : "last") : "");
+  const ways = ([-1, 1] as const).map((by) => {
+    const name = by > 0 ? "Next step with it" : "Last step with it";
+    return { by, name, go: button(name, by > 0 ? "▸" : "◂", () => head.jump(kinds.value, by)) };
+  });
+  const drawJumps = (): void => {
+    const word = kinds.selectedOptions[0]?.textContent;
+    for (const { by, name, go } of ways) {
+      const none = head.next(kinds.value, by) === undefined;
+      // a button that is switched off loses the focus, and the keys of the page with it
+      if (none && go.matches(":focus")) kinds.focus();
+      go.disabled = none;
+      flag(go, "title", none ? `no ${by > 0 ? "later" : "earlier"} step has ${word}` : name);
+    }
   };
+  kinds.addEventListener("change", drawJumps);
   const jumps = h(
     "div",
     { class: "gl-jumps" },
     h("span", { class: "gl-ink2" }, "jump to"),
-    button("Last step with it", "◂", () => jump(-1)),
+    ways[0].go,
     kinds,
-    button("Next step with it", "▸", () => jump(1)),
-    said,
+    ways[1].go,
   );
   const follow = h("button", { class: "gl-btn", type: "button", onclick: () => store.pick({ step: -1 }) }, "Follow");
   const play = h(
@@ -230,7 +227,8 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
       const on = b.dataset.request === String(now);
       flag(b, "aria-checked", on);
       b.tabIndex = on ? 0 : -1;
-      b.title = store.engine.request(Number(b.dataset.request))?.label ?? "";
+      const name = Number(b.dataset.request);
+      b.title = `${store.engine.request(name)?.label ?? ""} (Shift and ${letters(name)})`;
     }
   };
 
@@ -257,6 +255,7 @@ export const makePlayhead: MakeView = ({ store, root, signal }) => {
     say(playButton, head.playing ? "❚❚" : "▶");
     follow.hidden = !store.running || !store.pickedAt;
     listRequests(at.request);
+    drawJumps();
     refill(trail, ...placeWords(store));
   };
   head.listen(draw, signal);

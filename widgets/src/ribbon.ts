@@ -70,12 +70,13 @@ function tokenSheet(store: Store, run: Run | undefined) {
 }
 
 /** What the signs between the words mean. */
-function glyphWords(spaces: boolean, parts: boolean, speculated: boolean): string {
+function glyphWords(spaces: boolean, parts: boolean, speculated: boolean, steps: boolean): string {
   const signs = spaces ? ["· is a space, ↵ a line end"] : [];
   if (parts) signs.push("1/3 is the first of three tokens that make up one character");
   if (speculated)
     signs.push("above a token: • proposed and accepted, × instead of a rejected proposal, + behind accepted ones");
   signs.push("the line under a token is the longer, the bluer the token is");
+  if (steps) signs.push("grey ones are not there yet at the playhead");
   return `${signs.join("; ")}.`;
 }
 
@@ -302,7 +303,8 @@ export const makeRibbon: MakeView = ({ store, root, signal }) => {
     card.element.classList.toggle("gl-blank", !empty.hidden);
     tools.hidden = !store.runs.length;
     glyphs.hidden = tools.hidden;
-    say(glyphs, glyphWords(spaces, !!text.querySelector(".gl-part"), !!text.querySelector("[data-o]")));
+    const has = (what: string, where: Element = text) => !!where.querySelector(what);
+    say(glyphs, glyphWords(spaces, has(".gl-part"), has("[data-o]"), has(".gl-playhead", root)));
     if (!empty.hidden) {
       say(empty, store.error ? `This recording cannot be shown: ${store.error}.` : emptyWords(store));
     }

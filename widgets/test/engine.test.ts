@@ -2,6 +2,7 @@ import { expect, test, vi } from "vitest";
 import { encodeChunk } from "../dev/encode";
 import { requestWords } from "../src/blocks_map_words";
 import { decodeChunk } from "../src/chunk";
+import { onlyChosen } from "../src/engine_bench";
 import { EngineData } from "../src/engine_data";
 import { fill, letters } from "../src/engine_words";
 import { createStore, type Store } from "../src/store";
@@ -187,6 +188,20 @@ test("a step and a token are one place: picking one picks the other, in one mess
   store.pick({ step: 99, request: 0 });
   expect(store.at).toEqual({ step: 4, request: 0, block: 2 });
   expect(store.selected).toEqual({ run: 0, token: 2 });
+});
+
+test("an answer opens at the token of the playhead, and never shows one that is not there yet", async () => {
+  const [store, model] = await storeOf();
+  const text = onlyChosen(store);
+  expect(text.selected).toEqual({ run: -1, token: -1 }); // the playhead stands at request 0, which has no answer
+  model.set("at", { step: 1, request: 3, block: null });
+  expect([store.picked, store.selected, text.selected]).toEqual([null, { run: 0, token: 1 }, { run: 0, token: 1 }]);
+  model.set("selected", { run: 0, token: 2 });
+  expect(text.selected).toEqual({ run: 0, token: 1 });
+  store.pick({ step: 2 });
+  expect(text.selected).toEqual({ run: 0, token: 2 });
+  store.pick({ step: -1 });
+  expect([store.picked, store.pickedAt]).toEqual([null, null]);
 });
 
 test("a place that another recording left behind is no place", async () => {
