@@ -137,7 +137,7 @@ def test_its_keys_stand_below_it_and_no_others(opened: OpenPage, kind: str) -> N
     line = root.locator(".gl-keys-line")
     for key in ("N B", "W S", "A D", "F", "0"):
         expect(line.get_by_text(key, exact=True)).to_be_visible()
-    expect(canvas(root)).to_have_attribute("title", re.compile("W S zoom"))
+    expect(canvas(root)).to_have_attribute("aria-description", re.compile("W S zoom"))
     expect(line.get_by_text("space", exact=True)).to_have_count(1 if kind == "engine" else 0)  # nothing plays it alone
 
 

@@ -202,7 +202,7 @@ export const makeBatching: MakeView = ({ store, root }) => {
     tabindex: 0,
     role: "application",
     "aria-label": "Requests over steps",
-    title: `Keys, after a click: ${keyWords.map((k) => k.join(" ")).join("; ")}`,
+    "aria-description": `Keys, after a click: ${keyWords.map((k) => k.join(" ")).join("; ")}`,
     onpointerdown: (e: PointerEvent) => {
       const { step, lane } = spotAt(e);
       canvas.setPointerCapture(e.pointerId);
