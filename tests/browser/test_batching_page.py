@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import genai_lab
+from genai_lab.analysis.engine_frames import roles
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.served import OpenPage, open_page, serve_five
 
@@ -29,15 +30,11 @@ def opened(page: Page, tmp_path: Path, trace: genai_lab.Trace) -> OpenPage:
     return partial(open_page, page, tmp_path / "trace.html", trace)
 
 
-def cells(trace: genai_lab.Trace, verdict: str) -> list[tuple[int, int]]:
+def cells(trace: genai_lab.Trace, role: str) -> list[tuple[int, int]]:
     """(step, request) of every decision of a kind."""
-    recording = trace.recording
-    decisions = recording.tables["decisions"]
-    return [
-        (int(step), int(request))
-        for step, request, word in zip(decisions["step"], decisions["request"], decisions["verdict"], strict=True)
-        if recording.words[int(word)] == verdict
-    ]
+    decisions = trace.recording.tables["decisions"]
+    mine = roles(trace.recording) == role
+    return list(zip(decisions["step"][mine].tolist(), decisions["request"][mine].tolist(), strict=True))
 
 
 def canvas(root: Locator) -> Locator:
