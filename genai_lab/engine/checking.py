@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -64,7 +63,7 @@ def _decisions(decisions: object, part: str, name: str) -> tuple[Decision, ...]:
 
 
 def _check_others(plan: StepPlan, name: str) -> None:
-    """Nobody runs who stands where those stand who do not."""
+    """Who runs is in `scheduled`."""
     for decision in plan.others:
         if decision.verdict in RUNS or decision.num_tokens != 0:
             raise PolicyError(
@@ -115,7 +114,7 @@ def _wrong_part(decision: Decision) -> tuple[str, str] | None:
     if not isinstance(decision.words, str):
         return "words", "a text, such as 'not on Mondays'"
     operands = decision.operands
-    if not isinstance(operands, LISTS) or not _are_operands(operands):
+    if not isinstance(operands, LISTS) or not all(map(_is_operand, operands)):
         return "operands", "a tuple of (name, whole number) pairs"
     return None
 
@@ -126,14 +125,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and -LARGEST <= int(value) <= LARGEST
 
 
-def _are_operands(pairs: Sequence[object]) -> bool:
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            return False
-        name, number = pair
-        if not isinstance(name, str) or not _is_number(number):
-            return False
-    return True
+def _is_operand(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and _is_number(pair[1])
 
 
 def _names(kind: type[Verdict] | type[Reason]) -> str:

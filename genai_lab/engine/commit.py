@@ -62,7 +62,7 @@ class StepCommit:
         return [(read[leader.request], state) for state, leader in leaders if leader and leader.request in read]
 
     def _take_tokens(self, outcome: Outcome) -> None:
-        now, recorded = perf_counter_ns(), self._log.enabled
+        now = perf_counter_ns()
         for work in outcome.works:
             state, times = work.state, work.state.times
             state.status = Status.RUNNING
@@ -72,14 +72,13 @@ class StepCommit:
                 self._turns.end(state, FinishReason.FAILED, EngineErrorCode.ENGINE_CONTRACT_FAILURE)
             elif work.choice is not None:
                 times.first_token = times.first_token or now
-                if recorded and state.turn is not None:
+                if state.turn is not None:
                     self._log.token(work, state.turn, now)
                 self._turns.take_token(state, work.choice)
                 if work.verified is not None:
                     self._take_more(work, now)
             state.drafts = NO_TOKENS
-            if recorded:
-                self._log.turn(state)
+            self._log.turn(state)
 
     def _take_more(self, work: Work, now: int) -> None:
         """The tokens after the first, of a run that read proposed ones; as far as the turn goes on."""

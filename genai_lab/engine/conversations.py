@@ -179,7 +179,7 @@ class Conversations:
             target = self.states[request.number]
             target.stream = RandomStream(seed)
             target.follow(source)
-            target.high_water, target.times = source.high_water, replace(source.times)
+            target.times = replace(source.times)
             if source.turn is not None:
                 self.turns.continue_in(target, source.turn)
             self._place(source, target)

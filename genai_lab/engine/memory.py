@@ -71,6 +71,7 @@ class Memory:
 
     def rewind(self, state: RequestState, length: int, step: int) -> None:
         """Keep the first `length` tokens; nothing, when what they see fell out of a window and must be read again."""
+        state.high_water = min(state.high_water, length)  # what is cut off is never read a second time
         if state.row is None or state.computed <= length:
             return
         if self.cache.can_go_back(state.request, length) and self.store.can_go_back(state.row, length):

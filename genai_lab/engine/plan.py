@@ -54,26 +54,37 @@ class Reason(StrEnum):
 class RequestView(NamedTuple):
     """What a policy may know of a request. It does not know how long the answer will be.
 
-    Fields: request (its number), status, arrival_step, priority (lower runs first), num_tokens (known so far),
-    num_computed (of those, in the cache), remaining (of those, to be read), next_tokens (most that its next run may
-    read), is_decode (whether that is an answer's next token), held_blocks, preemptions, follows, past_blocks,
-    beginning, lost (tokens that it had read and must read again).
+    Fields:
+        request: its number.
+        status: WAITING or RUNNING.
+        arrival_step: when it was asked.
+        priority: lower runs first.
+        num_tokens: tokens known so far, prompt and answer.
+        num_computed: of those, in the cache; while waiting: those it would take over from the prefix cache.
+        next_tokens: most its next run may read: an answer's last token and proposed ones, or a prompt to its end.
+        is_decode: its next run is a decode.
+        held_blocks: blocks it holds, or would share.
+        preemptions: how often it lost its place.
+        follows: a request that is about to read the same prompt; it takes over what that one reads.
+        past_blocks: blocks of its beginning that fell out of its window: needed no more.
+        beginning: those with the same number need the same block next; None: nobody else needs it.
+        lost: tokens that it had read before it lost its place, and has to read again.
     """
 
     request: int
     status: Status
     arrival_step: int
-    priority: int  # lower runs first
-    num_tokens: int  # tokens known so far, prompt and answer
-    num_computed: int  # of those, in the cache; while waiting: those it would take over from the prefix cache
-    next_tokens: int  # most its next run may read: an answer's last token and proposed ones, or a prompt to its end
-    is_decode: bool  # its next run is a decode
-    held_blocks: int  # blocks it holds, or would share
+    priority: int
+    num_tokens: int
+    num_computed: int
+    next_tokens: int
+    is_decode: bool
+    held_blocks: int
     preemptions: int
-    follows: int | None = None  # a request that is about to read the same prompt; it takes over what that one reads
-    past_blocks: int = 0  # blocks of its beginning that fell out of its window: needed no more
-    beginning: int | None = None  # those with the same number need the same block next; None: nobody else needs it
-    lost: int = 0  # tokens that it had read before it lost its place, and has to read again
+    follows: int | None = None
+    past_blocks: int = 0
+    beginning: int | None = None
+    lost: int = 0
 
     @property
     def remaining(self) -> int:
@@ -86,23 +97,35 @@ class QueueView:
     """The moment before a step: everybody who runs, and who waits. Of more than 256 who wait, the first 128 by arrival
     and the first 128 by priority are seen, so that a long queue does not slow the steps.
 
-    Fields: step, waiting and running (tuples of `RequestView`), budget (tokens that this step may compute), free_rows,
-    free_blocks, num_blocks, block_size, chunk_size, rows, window, smallest_piece, unseen.
+    Fields:
+        step: its number.
+        waiting: `RequestView`s in order of arrival; preempted ones first.
+        running: those who hold a row, in order of admission.
+        budget: tokens this step may compute (max_scheduled_tokens).
+        free_rows: places that nobody holds, or only who has nothing to do.
+        free_blocks: free or evictable.
+        num_blocks: the whole pool.
+        block_size: tokens of a block.
+        chunk_size: largest prompt chunk of one request in one step.
+        rows: places in the batch (max_batch_size).
+        window: tokens that a token sees, itself included; None: all before it.
+        smallest_piece: tokens that a piece of a prompt has at least.
+        unseen: who wait besides, in a queue that is too long to be seen whole.
     """
 
     step: int
-    waiting: tuple[RequestView, ...]  # in order of arrival; preempted ones first
-    running: tuple[RequestView, ...]  # in order of admission
-    budget: int  # tokens this step may compute (max_scheduled_tokens)
+    waiting: tuple[RequestView, ...]
+    running: tuple[RequestView, ...]
+    budget: int
     free_rows: int
-    free_blocks: int  # free or evictable
-    num_blocks: int  # the whole pool
+    free_blocks: int
+    num_blocks: int
     block_size: int
-    chunk_size: int  # largest prompt chunk of one request in one step
-    rows: int  # places in the batch (max_batch_size)
-    window: int | None = None  # tokens that a token sees, itself included; None: all before it
-    smallest_piece: int = 2  # tokens that a piece of a prompt has at least
-    unseen: int = 0  # who wait besides, in a queue that is too long to be seen whole
+    chunk_size: int
+    rows: int
+    window: int | None = None
+    smallest_piece: int = 2
+    unseen: int = 0
 
     def new_blocks(self, request: RequestView, tokens: int) -> int:
         """Blocks it must be given to hold `tokens` more. With a window, blocks fall out of it between the runs: no more

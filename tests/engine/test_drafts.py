@@ -100,11 +100,13 @@ def test_a_turn_that_ends_among_accepted_tokens(model: genai_lab.Model) -> None:
     assert engine._states[proposed.number].computed <= proposed.tokens().size
     proposed.begin_turn([5, 6, 7], turn(5))
     plain.begin_turn([5, 6, 7], turn(5))
+    assert [view.lost for view in engine.view().running] == [0, 0], "what was cut off is not read a second time"
     both: dict[Request | None, list[int]] = {plain: [], proposed: []}
     for event in drain(engine):
         if event.token is not None:
             both[event.request].append(event.token)
     assert both[plain] == both[proposed]
+    assert [engine._states[request.number].recomputed for request in (plain, proposed)] == [0, 0]
 
 
 def test_a_grammar_is_kept(model: genai_lab.Model) -> None:

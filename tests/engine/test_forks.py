@@ -120,6 +120,7 @@ def test_a_fork_without_a_free_row_reads_again(model: genai_lab.Model, backend: 
     for _ in range(5):
         engine.step()
     twin = first.fork()
+    assert [view.lost for view in engine.view().waiting] == [0], "it has lost nothing: its origin had read it"
     whole = alone(model, asked, 12)
     assert collect(engine, [first, twin]) == [whole, whole[5:]]
 
