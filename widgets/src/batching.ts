@@ -7,7 +7,7 @@
 import { type Event, Lanes, sumOf } from "./batching_lanes";
 import { clampView, frameOf, hitTest, type Layout, layOut, type Spot } from "./batching_layout";
 import { paintLines, paintMark, paintNames, paintPointers, paintSteps } from "./batching_paint";
-import { answerOf, headingOf, KINDS, plural, splitRequests, stepWords } from "./batching_words";
+import { answerOf, headingOf, KEY_WORDS, KINDS, PLAY_WORDS, plural, splitRequests, stepWords } from "./batching_words";
 import { makeCard } from "./card";
 import { flag, h, refill, say } from "./dom";
 import { type EngineInk, readEngineInk } from "./engine_ink";
@@ -20,23 +20,6 @@ import { originWords } from "./tokens";
 import type { MakeView } from "./view";
 
 const NOWHERE: Spot = { step: undefined, lane: undefined };
-/** The keys of the picture, once it was clicked. */
-const KEY_WORDS: readonly (readonly [string, string])[] = [
-  ["← →", "step (Shift: ten)"],
-  ["↑ ↓", "request"],
-  ["N B", "next, last of the kind pressed above"],
-  ["W S", "zoom"],
-  ["A D", "move"],
-  ["F", "this step"],
-  ["0", "all steps"],
-];
-/** Those of the playhead, which is not there when this picture stands alone. */
-const PLAY_WORDS: typeof KEY_WORDS = [
-  [", .", "step"],
-  ["space", "play"],
-  ["Shift A", "request A"],
-];
-
 export const makeBatching: MakeView = ({ store, root }) => {
   const { engine } = store;
   const lanes = new Lanes();

@@ -29,6 +29,23 @@ export const KINDS: readonly (readonly [Event, string, string])[] = [
 
 export const headingOf = (kind: Event): string => KINDS.find(([k]) => k === kind)?.[2] ?? kind;
 
+/** The keys of the picture, once it was clicked. */
+export const KEY_WORDS: readonly (readonly [string, string])[] = [
+  ["← →", "step (Shift: ten)"],
+  ["↑ ↓", "request"],
+  ["N B", "next, last of the kind pressed above"],
+  ["W S", "zoom"],
+  ["A D", "move"],
+  ["F", "this step"],
+  ["0", "all steps"],
+];
+/** Those of the playhead, which is not there when this picture stands alone. */
+export const PLAY_WORDS: typeof KEY_WORDS = [
+  [", .", "step"],
+  ["space", "play"],
+  ["Shift A", "request A"],
+];
+
 const FINISH: Record<string, string> = {
   eos: "it said that its answer ends",
   stop_string: "a stop string appeared",
