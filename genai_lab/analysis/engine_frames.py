@@ -169,12 +169,12 @@ def why(recording: Recording, request: int, step: int) -> str:
     decided = _decision_row(recording, request, step)
     if decided is None:
         return f"Nothing was decided about request {request} in step {step}: {_where(recording, request, row)}"
-    verdict = recording.words[int(recording.tables["decisions"]["verdict"][decided])]
+    (role,) = roles(recording, slice(decided, decided + 1))
     words, operands = _decided(recording, decided)
     head = operands.get("head")
     first = None if head is None else _decision_row(recording, head, step)
     behind = "" if first is None else f" As for request {head}: {_decided(recording, first)[0]}"
-    return f"Step {step}, request {request}: {verdict}. {words}{behind}"
+    return f"Step {step}, request {request}: {role}. {words}{behind}"
 
 
 def _decision_row(recording: Recording, request: int, step: int) -> int | None:

@@ -185,8 +185,8 @@ _SENTENCES = {
         "it needs {needs_blocks}."
     ),
     Reason.READS_AGAIN: (
-        "{num_tokens} tokens are read, {again} of them for the second time since it had lost its place: {budget} tokens"
-        " of the budget and {free_blocks} blocks were left, it needs {needs_blocks}."
+        "{num_tokens} tokens are read, {again} for the second time since it had lost its place: {budget} tokens of the "
+        "budget and {free_blocks} blocks were left, it needs {needs_blocks}."
     ),
     Reason.NO_BUDGET: (
         "It waits: the step's budget has {budget} tokens left. A larger max_scheduled_tokens, or fewer answers "

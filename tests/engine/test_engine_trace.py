@@ -102,7 +102,7 @@ def test_who_reads_again_gets_no_token(traced: tuple) -> None:
     assert steps["decoding"].sum() == len(trace.tokens()) - len(turns)
     again = [trace.why(request, step) for step in steps["step"] for request in range(len(found))]
     assert sum("for the second time" in words for words in again) > 0
-    assert any("decode. 1 token is read, 1 of them for the second time" in words for words in again)
+    assert any("prefill. 1 token is read, 1 for the second time" in words for words in again)
 
 
 def test_why_tells_of_who_is_before_it_and_of_the_end(traced: tuple) -> None:

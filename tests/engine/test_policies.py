@@ -290,13 +290,13 @@ def test_who_reads_again_what_it_had_is_told_so() -> None:
     reader = waiting(1, num_tokens=30, num_computed=8, next_tokens=16, lost=21, preemptions=1)
     (decision,) = Fcfs().plan(queue(reader)).scheduled
     assert decision.reason is Reason.READS_AGAIN
-    assert decision.in_words().startswith("16 tokens are read, 16 of them for the second time")
+    assert decision.in_words().startswith("16 tokens are read, 16 for the second time")
     answer = waiting(1, num_tokens=30, num_computed=28, next_tokens=1, is_decode=True, lost=1)._replace(
         status=Status.RUNNING
     )
     (decision,) = Fcfs().plan(replace(queue(), running=(answer,))).scheduled
     assert (decision.verdict, decision.reason) == (Verdict.DECODE, Reason.READS_AGAIN)
-    assert decision.in_words().startswith("1 token is read, 1 of them for the second time")
+    assert decision.in_words().startswith("1 token is read, 1 for the second time")
 
 
 def test_one_block_is_a_block() -> None:

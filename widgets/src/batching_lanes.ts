@@ -47,6 +47,10 @@ export interface Turn {
 /** Why a request reads what it had read before it lost its place: nothing is chosen, also where it reads one token. */
 export const READS_AGAIN = "reads_again";
 
+/** What a decision came to: its verdict, but who reads again one by one only reads. */
+export const kindOf = ({ verdict, reason }: { verdict: string; reason: string }): Kind =>
+  reason === READS_AGAIN ? "prefill" : (verdict as Kind);
+
 /** What a request may do in a step; and two things that happen at its beginning or end. */
 export type Kind = "wait" | "prefill" | "decode" | "preempt" | "reject";
 export type Event = Kind | "hit" | "finish";
@@ -138,10 +142,11 @@ export class Lanes {
   private addStep(engine: Facts, i: number): void {
     const parts: Part[] = [];
     const to = i + 1;
-    for (const { request, verdict, reason, tokens } of engine.decisions(i)) {
+    for (const decision of engine.decisions(i)) {
+      const { request, tokens } = decision;
       const lane = this.of(request);
       if (!lane) continue;
-      const kind = reason === READS_AGAIN ? "prefill" : (verdict as Kind);
+      const kind = kindOf(decision);
       const last = lane.stretches.at(-1);
       if (last?.kind === kind && last.to === i && (kind === "wait" || kind === "decode")) last.to = to;
       else lane.stretches.push({ kind, from: i, to });

@@ -3,6 +3,7 @@
  *
  * A step is looked through once, also while the run grows: at every step that plays, two buttons ask whether there is one.
  */
+import { kindOf } from "./batching_lanes";
 import type { EngineData } from "./engine_data";
 import { countUpTo } from "./engine_index";
 import type { At } from "./types";
@@ -12,9 +13,9 @@ type Whom = Omit<At, "step">;
 
 const of = (all: readonly { request: number }[]): Whom[] => all.map(({ request }) => ({ request, block: null }));
 const decided =
-  (verdict: string) =>
+  (kind: string) =>
   (engine: EngineData, i: number): Whom[] =>
-    of(engine.decisions(i).filter((d) => d.verdict === verdict));
+    of(engine.decisions(i).filter((d) => kindOf(d) === kind));
 /** The step in which each turn ended, below 0 where none that is known did. */
 const ends = (engine: EngineData): { request: number; step: number }[] =>
   engine.requests.flatMap(({ request, turns }) =>
